@@ -56,8 +56,7 @@ def test_a_thinned_curve_keeps_its_ends_and_nearly_its_area():
     assert points[0].tolist() == [0, 0]
     assert points[-1].tolist() == [1, 1]
     assert (np.diff(points, axis=0) >= 0).all()
-    area = np.trapezoid(points[:, 1], points[:, 0])
-    assert area == pytest.approx(auroc(positive, negative), abs=0.002)
+    assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(auroc(positive, negative), abs=0.002)
     assert roc_points([], [1.0], 50).shape == (0, 2)
 
 
@@ -160,8 +159,7 @@ def test_draws_by_running_sums_are_those_by_chances():
     chances = np.random.default_rng(0).random(1000) ** 3
     chances /= chances.sum()
     one, other = np.random.default_rng(5), np.random.default_rng(5)
-    found = draws.draw(one, draws.cumulative(chances), 500)
-    assert np.array_equal(found, other.choice(1000, 500, p=chances))
+    assert np.array_equal(draws.draw(one, draws.cumulative(chances), 500), other.choice(1000, 500, p=chances))
     assert one.random() == other.random()
 
 
@@ -169,8 +167,7 @@ def test_the_interval_of_an_auroc_holds_it_as_often_as_it_says():
     rng, held = np.random.default_rng(0), 0
     truth = 0.760  # of two normal distributions one standard deviation apart
     for _ in range(400):
-        found = auroc(rng.normal(1, 1, 40), rng.normal(0, 1, 60))
-        low, high = auroc_interval(found, 40, 60)
+        low, high = auroc_interval(auroc(rng.normal(1, 1, 40), rng.normal(0, 1, 60)), 40, 60)
         held += low <= truth <= high
     assert 0.92 < held / 400 < 0.98
 
@@ -267,8 +264,7 @@ def test_a_database_that_is_gone_costs_the_samples_and_not_the_scrape(tmp_path):
 
 
 def test_the_updaters_own_registry_says_how_its_process_does():
-    started = REGISTRY.get_sample_value("process_start_time_seconds")
-    assert 0 < time.time() - started < 86_400
+    assert 0 < time.time() - REGISTRY.get_sample_value("process_start_time_seconds") < 86_400
     assert REGISTRY.get_sample_value("process_resident_memory_bytes") > 2**20
 
 

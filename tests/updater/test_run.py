@@ -171,8 +171,7 @@ def test_the_death_of_one_process_ends_all_and_leaves_the_update_to_others(
         settings = environment(url)
         table = table_of(settings)
         run, _ = table.request("manual/1", "manual", "ann")
-        launcher = torchrun(2)[: -len(["-m", "updater.run"])]
-        process = start_process([*launcher, str(SHORT)], settings)
+        process = start_process([*torchrun(2)[: -len(["-m", "updater.run"])], str(SHORT)], settings)
         awaited(lambda: table.get(run.id).stage == "backbone", process)
         own = psutil.Process(process.pid).children()
         (follower,) = [one for one in own if one.environ().get("RANK") == "1"]

@@ -108,8 +108,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_signed_and_
         assert {row.label for row in rows} == {1, 2, 3}
         assert {row.family for row in rows if row.label == 3} == {"striped"}
         assert evaluation["made_of"] == made_of(rows).model_dump(mode="json")
-        striped = httpx.get(f"{url}/lineage/labels/3").json()
-        (learner,) = striped["releases"]
+        (learner,) = httpx.get(f"{url}/lineage/labels/3").json()["releases"]
         assert (learner["release"]["digest"], learner["through"]) == (second, None)
         assert sum(learner["items"].values()) == 50
         known = next(row for row in rows if row.family == "blocky" and row.split == "train")
@@ -207,8 +206,7 @@ def test_what_is_set_of_training_reaches_it_and_a_gpu_with_too_little_memory_is_
     remember("real", 40)
     remember("blocky", 40)
     with deploy_server() as (url, _):
-        settings = make_settings(url, epochs=3, rate=0.5, batch=8)
-        run = run_once(settings, memory_settings)
+        run = run_once(make_settings(url, epochs=3, rate=0.5, batch=8), memory_settings)
     ((items, recipe),) = [(len(step.train), step.recipe) for step in steps]
     assert recipe.backbone_steps == round(3 * 1.3 * items / 8)
     assert (recipe.backbone_rate, recipe.batch) == (0.5, 8)
@@ -263,10 +261,8 @@ def test_held_back_items_over_their_budget_take_no_part_and_are_counted(
     (splits,) = seen
     assert splits.test.counts() == splits.calibration.counts() == {"blocky": 5, "real": 5}
     with store.read() as connection:
-        shelf = {
-            split: len(select_exemplars(connection, split=split))
-            for split in ("train", "calibration", "test")
-        }
+        splits_of = ("train", "calibration", "test")
+        shelf = {split: len(select_exemplars(connection, split=split)) for split in splits_of}
     assert len(splits.train) == shelf["train"]
     assert {split: sum(counts.values()) for split, counts in splits.resting.items()} == {
         split: shelf[split] - 10 for split in ("calibration", "test")

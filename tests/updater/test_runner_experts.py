@@ -34,9 +34,7 @@ def register(tmp_path):
         torch.manual_seed(0)
         checkpoint, model = tmp_path / f"{name}.safetensors", tmp_path / f"{name}.onnx"
         save_file(timm.create_model(NAME, num_classes=1).state_dict(), checkpoint)
-        wanted = ExpertContract(
-            name=name, input=view, side_px=SIDE, digest="", checkpoint="", licence="CC0-1.0"
-        )
+        wanted = ExpertContract(name=name, input=view, side_px=SIDE, digest="", checkpoint="", licence="MIT")
         contract = build(Layout(checkpoint, architecture=NAME), wanted, model)
         registry = ExpertRegistry(settings.work_dir)
         registry.add(RegisteredExpert(contract=contract, worth=WORTH), model)
@@ -63,7 +61,7 @@ def test_a_registered_expert_is_carried_and_a_removed_one_is_not(
     for release in (release_0, release_1):
         (carried,) = release.manifest.experts
         assert carried.digest == contract.digest
-        assert carried.licence == "CC0-1.0"
+        assert carried.licence == "MIT"
         assert carried.reals > 0
         assert "It carries the expert small: small.safetensors" in (release.folder / MODEL_CARD).read_text()
     assert release_2.manifest.experts == ()
@@ -117,7 +115,7 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
     mean = timm.get_pretrained_cfg(name).mean
     assert artifact.manifest.architecture.mean == pytest.approx([255 * one for one in mean])
     evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
-    assert evaluation["begun_with"].endswith("licence CC0-1.0)")
+    assert evaluation["begun_with"].endswith("licence MIT)")
     assert "It began with weights of " in (artifact.folder / "model_card.md").read_text()
     photograph = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
     (verdict,) = verdicts_on(artifact.folder, photograph)
@@ -176,10 +174,8 @@ def test_a_release_says_where_and_when_and_its_child_keeps_that_byte_for_byte(
 
     manifest = release_0.manifest
     answers = {LOCALIZER: (manifest.localizer, "cells"), SCANNER: (manifest.scanner, "frame_score")}
-    assert (release_1.manifest.localizer, release_1.manifest.scanner) == (
-        manifest.localizer,
-        manifest.scanner,
-    )
+    assert release_1.manifest.localizer == manifest.localizer
+    assert release_1.manifest.scanner == manifest.scanner
     for files, (contract, answer) in answers.items():
         assert contract.crop_px == 64
         assert contract.export_difference <= 2 / 255
@@ -197,10 +193,9 @@ def test_a_release_says_where_and_when_and_its_child_keeps_that_byte_for_byte(
         Evaluation.model_validate_json((release.folder / EVALUATION).read_bytes())
         for release in (release_0, release_1)
     )
-    assert manifest.localizer.reals == before.items["test"]["real"]
-    assert before.reals_marked == RealsMarked(
-        share=manifest.localizer.reals_marked, reals=manifest.localizer.reals
-    )
+    marked, reals = manifest.localizer.reals_marked, manifest.localizer.reals
+    assert reals == before.items["test"]["real"]
+    assert before.reals_marked == RealsMarked(share=marked, reals=reals)
     fared = before.scanner
     assert fared is not None
     assert after.scanner == fared

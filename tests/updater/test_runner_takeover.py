@@ -87,15 +87,13 @@ def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifa
             shutil.rmtree(kept)
             with table._engine.begin() as connection:  # three deaths would end the run
                 connection.exec_driver_sql("update updater_runs set takeovers = 0")
-            afresh = seen_by(("backbone", 2))
-            assert next(done for stage, done, _ in afresh if stage == "backbone") == 1
+            assert next(done for stage, done, _ in seen_by(("backbone", 2)) if stage == "backbone") == 1
             shutil.rmtree(kept)
             aside.rename(kept)
 
             # A file that a runner was writing when it was killed: no artifact may hold it.
             (kept / "artifact" / f".evaluation.json.x{ASIDE}").write_text("{")
-            finished = seen_by(None)
-            assert not {"backbone", "balanced", "reference"} & {stage for stage, _, _ in finished}
+            assert not {"backbone", "balanced", "reference"} & {stage for stage, _, _ in seen_by(None)}
             ended = table.get(run.id)
         assert ended.state.startswith("proposed")
         assert ended.candidate == unbroken.candidate

@@ -155,8 +155,7 @@ def test_a_claim_overtaken_between_its_look_and_its_write_gets_nothing(table, ot
 def test_a_run_that_kills_every_runner_is_given_up_and_says_where(table, clock):
     run, _ = table.request("manual/1", "manual", "ann")
     for _ in range(3):
-        lease = table.claim("one")
-        table.heartbeat(lease, "learn", 1, 2)
+        table.heartbeat(table.claim("one"), "learn", 1, 2)
         clock.pass_s(61)
     assert table.claim("one") is None
     ended = table.get(run.id)
@@ -240,8 +239,7 @@ class TwoRunners(RuleBasedStateMachine):
 
     def holds(self, runner):
         lease = self.leases[runner]
-        row = self.table.get(lease.run)
-        return self.newest[lease.run] == lease.token and row.state == "running"
+        return self.newest[lease.run] == lease.token and self.table.get(lease.run).state == "running"
 
     @precondition(lambda self: any(self.leases.values()))
     @rule(runner=st.sampled_from(["one", "two"]), verb=st.sampled_from(["beat", "release", "finish"]))
@@ -285,14 +283,8 @@ def test_a_stage_is_in_the_row_long_before_the_lease_must_be_renewed(long_leased
     run, _ = long_leased.request("manual/1", "manual", "ann")
     lease = long_leased.claim("here")
     shown = []
-
-    def show(*at):
-        shown.append(at)
-
-    with LeaseHeartbeat(
-        long_leased, lease, 3600, threading.Event(), lambda *at: shown.append(at)
-    ) as heartbeat:
-        heartbeat.report("features", 3, 10)
+    with LeaseHeartbeat(long_leased, lease, 3600, threading.Event(), lambda *at: shown.append(at)) as beat:
+        beat.report("features", 3, 10)
         deadline = time.monotonic() + 120
         while (row := long_leased.get(run.id)).stage != "features":
             assert time.monotonic() < deadline, row

@@ -88,8 +88,7 @@ def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, o
 
 def test_enough_new_labels_write_one_row_and_no_second_while_it_waits_or_runs(table, other_host):
     assert schedule.request_labelled(table, "count", lambda since: 19, 20) is None
-    run = schedule.request_labelled(table, "count", lambda since: 20, 20)
-    assert run.trigger == "count"
+    assert schedule.request_labelled(table, "count", lambda since: 20, 20).trigger == "count"
     assert schedule.request_labelled(other_host, "count", lambda since: 20, 20) is None
     table.claim("one")
     assert schedule.request_labelled(other_host, "count", lambda since: 500, 20) is None
@@ -199,9 +198,8 @@ def test_a_look_that_finds_the_slot_written_writes_nothing(table, outage):
 
 def test_without_a_schedule_nothing_comes_due(table):
     assert schedule.build_trigger(UpdaterSettings()) is None
-    scheduler = schedule.start(
-        UpdaterSettings(), table, lambda since: 10**6, lambda since: 10**6, lambda: NOON
-    )
+    many = lambda since: 10**6  # noqa: E731
+    scheduler = schedule.start(UpdaterSettings(), table, many, many, lambda: NOON)
     try:
         assert scheduler.get_jobs() == []
     finally:
@@ -244,9 +242,8 @@ def test_a_wrong_schedule_is_refused_at_start(wrong):
     ],
 )
 def test_weekdays_and_days_are_those_of_cron(cron, dates):
-    trigger = schedule.build_trigger(UpdaterSettings(schedule=cron))
     new_year = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
-    due = schedule.next_due(trigger, new_year, len(dates))
+    due = schedule.next_due(schedule.build_trigger(UpdaterSettings(schedule=cron)), new_year, len(dates))
     assert [(each.month, each.day) for each in due] == [(1, date) for date in dates]
 
 
@@ -305,10 +302,7 @@ def test_a_drift_makes_one_update_come_due_unless_one_was_asked_for_since_or_it_
 
 
 def test_a_drift_asks_for_an_update_where_that_is_set_alone(table):
-    for settings, job in (
-        (UpdaterSettings(after_drift=True), True),
-        (UpdaterSettings(after_alarm=True), False),
-    ):
-        scheduler = schedule.start(settings, table, nothing, nothing, no_drift)
+    for settings, job in (({"after_drift": True}, True), ({"after_alarm": True}, False)):
+        scheduler = schedule.start(UpdaterSettings(**settings), table, nothing, nothing, no_drift)
         assert (scheduler.get_job("drift") is not None) == job
         scheduler.shutdown()

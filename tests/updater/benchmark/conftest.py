@@ -27,10 +27,8 @@ def _silent(stage, done, total):
 
 
 def _start(stream, folder, setup=SMALL, seeds=(0,), *, leave=False, progress=_silent):
-    benchmark = stream_benchmark(
-        "cddb", stream, setup, first_seed=seeds[0], kinds=KINDS, leave_families_out=leave
-    )
-    runs = run_seeds(benchmark, seeds, folder, command=("forgewatch",), device="cpu", progress=progress)
+    task = stream_benchmark("cddb", stream, setup, first_seed=seeds[0], kinds=KINDS, leave_families_out=leave)
+    runs = run_seeds(task, seeds, folder, command=("forgewatch",), device="cpu", progress=progress)
     return [(run, load_scores(folder / f"seed-{run.seed}")) for run in runs]
 
 
@@ -64,10 +62,9 @@ def stream(labelled):
         name = fake[0]
         return labelled({f"{name}/real": count, f"{name}/{fake[1]}": count}, seed)
 
-    fakes = [("a", "blocky"), ("b", "striped"), ("c", "posterised")]
     tasks = [
         Task(fake[0], *(part(fake, count, 10 * number + at) for at, count in enumerate((6, 4, 5))))
-        for number, fake in enumerate(fakes)
+        for number, fake in enumerate([("a", "blocky"), ("b", "striped"), ("c", "posterised")])
     ]
     # What no training changes is computed once for all tests.
     return with_features(Stream("tiny", tuple(tasks)), SMALL, _silent)

@@ -34,10 +34,6 @@ PIECE = 128
 """images that are made and kept together; forty pieces differ, and then they come again"""
 
 
-def quiet(stage: str, done: int, total: int) -> None:
-    pass
-
-
 def piece(numbers: range) -> Piece:
     """Half of the images smooth noise, half of them noise in blocks of two pixels, on a grey of its own."""
     count, rng = len(numbers), np.random.default_rng(numbers[0] // PIECE % 40)
@@ -57,9 +53,8 @@ def peak_of_update(images: int, setup: Setup, cache: Path | None) -> int:
     pieces = [fetch(cache, key, partial(piece, part)) for key, part in zip(keys, parts, strict=True)]
     families = [CLASSES[number % 2] for number in range(images)]
     items = join(pieces, [str(number) for number in range(images)], families, "size", PLAN)
-    ends = [0, 8 * images // 10, 9 * images // 10, images]
-    sides = [items.take(range(*pair)) for pair in pairwise(ends)]
-    (task,) = with_features(Stream("size", (Task("size", *sides),), plan=PLAN), setup, quiet).tasks
+    sides = [items.take(range(*pair)) for pair in pairwise([0, 8 * images // 10, 9 * images // 10, images])]
+    (task,) = with_features(Stream("size", (Task("size", *sides),), plan=PLAN), setup, lambda *_: None).tasks
     recipe = Recipe(20, 1e-3, 100, 2e-3, 0.02, batch=setup.batch)
     step = Step(task.train, CLASSES, setup.architecture, options=setup.options, recipe=recipe)
     learnt = LEARNERS[setup.learner](step)

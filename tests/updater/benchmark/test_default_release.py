@@ -92,8 +92,7 @@ def test_a_source_called_as_the_shipped_sums_is_neither_added_to_them_nor_takes_
     release = copy_shipped(tmp_path / "release")
     known = load_parent(release).statistics
     assert known is not None
-    own = sums_of(np.ones((20, known.width)), [REAL] * 20, [SOURCE] * 20)
-    updated = known.plus(own)
+    updated = known.plus(sums_of(np.ones((20, known.width)), [REAL] * 20, [SOURCE] * 20))
     assert updated.without({SOURCE}).shares.tolist() == known.shares.tolist()
     # The next update takes out what the memory holds, to sum it anew.
     save_file(dict(updated.tensors()), release.folder / STATISTICS)

@@ -46,9 +46,8 @@ def figures(stream, tmp_path_factory):
     found = {}
     for setup in (SETUP, replace(SETUP, learner="fine-tuning", memory=0)):
         folder = tmp_path_factory.mktemp(setup.learner)
-        benchmark = stream_benchmark(
-            "synthetic", stream, setup, first_seed=0, kinds={}, leave_families_out=False
-        )
+        about = {"first_seed": 0, "kinds": {}, "leave_families_out": False}
+        benchmark = stream_benchmark("synthetic", stream, setup, **about)
         with pytest.MonkeyPatch.context() as patch:
             if setup is not SETUP:  # joint training is beside the first alone: it takes longest
                 patch.setattr(run, "_joint", lambda *at: (0.0, 0.0))

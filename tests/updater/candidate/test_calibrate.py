@@ -25,13 +25,12 @@ def features(seed, families, width=12):
 
 
 def labelled(families, seed=0, side=64):
-    rng = np.random.default_rng(seed)
     return LabelledCrops(
         ids=tuple(f"{i:04d}" for i in range(len(families))),
         families=tuple(families),
         sources=("s",) * len(families),
         groups=tuple(f"{i:04d}" for i in range(len(families))),
-        crops=rng.integers(0, 255, (len(families), side, side, 3)).astype(np.uint8),
+        crops=np.random.default_rng(seed).integers(0, 255, (len(families), side, side, 3)).astype(np.uint8),
         starts=np.arange(len(families) + 1),
     )
 
@@ -61,8 +60,7 @@ def test_whitened_classes_have_unit_covariance():
     mean, whitening = within_class_whitening(rows, np.array(families))
     white = (rows - mean) @ whitening
     for family in ("real", "blended"):
-        mine = white[np.array(families) == family]
-        assert np.allclose(np.cov(mine.T), np.eye(12), atol=0.25)
+        assert np.allclose(np.cov(white[np.array(families) == family].T), np.eye(12), atol=0.25)
 
 
 def test_the_whitening_is_scikit_learns_shrunk_covariance():
@@ -113,8 +111,7 @@ def test_a_reference_counts_what_lies_between_sources_as_no_spread_within_a_clas
     assert between(None) == pytest.approx(2, abs=0.3)
     assert between(["phone"] * 30 + ["studio"] * 30) > 5 * between(None)
     # A source with too few items for a mean is one with the other such sources.
-    one_each = [f"camera-{i}" for i in range(60)]
-    assert between(one_each) == between(None)
+    assert between([f"camera-{i}" for i in range(60)]) == between(None)
 
 
 def test_a_reference_needs_items():
@@ -131,10 +128,8 @@ def test_thresholds_keep_their_shares_of_fresh_reals(seed):
         apart(families),
         targets=Targets(reals_unknown=0.03, reals_fake=0.03),
     )
-    fresh = np.array(["real"] * 4000)
-    of_fresh = scored(fresh, seed + 100)
-    unknown = unknown_scores(of_fresh, gate)
-    assert (unknown > gate.unknown_threshold).mean() <= 0.045
+    of_fresh = scored(np.array(["real"] * 4000), seed + 100)
+    assert (unknown_scores(of_fresh, gate) > gate.unknown_threshold).mean() <= 0.045
     assert (of_fresh.fake_probability > gate.fake_threshold).mean() <= 0.045
 
 
@@ -178,8 +173,7 @@ def test_a_gate_keeps_what_the_live_release_says_and_moves_towards_it_alone():
     assert lenient.unknown_threshold > usual.unknown_threshold
     assert lenient.fake_threshold < usual.fake_threshold
     assert (measured.fake_probability[families == "real"] > lenient.fake_threshold).mean() <= 0.04
-    strict = fit_gate(measured, families, groups, LiveCalls(everything, everything, nothing))
-    assert strict == usual
+    assert fit_gate(measured, families, groups, LiveCalls(everything, everything, nothing)) == usual
 
 
 def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_theirs():
@@ -200,8 +194,7 @@ def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_thei
             assert gate.video_unknown_threshold > gate.unknown_threshold
             labels = labels_of(unknown_scores(odd, gate), np.zeros(len(videos)), gate, videos)
             assert "unknown" not in labels[:count]
-            as_pictures = labels_of(unknown_scores(odd, gate), np.zeros(len(videos)), gate)
-            assert "unknown" in as_pictures[:count]
+            assert "unknown" in labels_of(unknown_scores(odd, gate), np.zeros(len(videos)), gate)[:count]
     assert usual.video_unknown_threshold is None
 
 
@@ -251,8 +244,7 @@ def unknown_of_fresh_reals(network, train, calibration):
 @pytest.mark.slow
 def test_a_networks_gate_lets_fresh_reals_pass_where_its_calibration_items_were_not_trained_on(network):
     train = labelled(["real"] * 40 + ["blended"] * 16, seed=1)
-    held_back = labelled(["real"] * 80 + ["blended"] * 16, seed=2)
-    assert unknown_of_fresh_reals(network, train, held_back) <= 0.08
+    assert unknown_of_fresh_reals(network, train, labelled(["real"] * 80 + ["blended"] * 16, seed=2)) <= 0.08
     # What the reference set holds is its own nearest: thresholds on that say nothing of fresh reals.
     assert unknown_of_fresh_reals(network, train, train) >= 0.5
 

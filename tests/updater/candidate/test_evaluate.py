@@ -50,25 +50,19 @@ def test_shares_are_of_each_class_and_a_family_is_named_where_called_fake(sessio
     judge = GatedModel(session, manifest.gate, manifest.classes)
     pseudo = judge.calls(items(["pseudo"] * 6, 1))
     calls = judge.calls(some)
-    found = performance_of(some, calls, pseudo, frozenset({"real"}))
-    for family, shares in found.classes.items():
+    for family, shares in performance_of(some, calls, pseudo, frozenset({"real"})).classes.items():
         mine = np.array(some.families) == family
         assert shares.items == mine.sum()
         assert shares.real + shares.fake + shares.unknown == pytest.approx(1)
-        right = calls.names == family
-        assert shares.named == pytest.approx(right[mine].mean())
+        assert shares.named == pytest.approx((calls.names == family)[mine].mean())
         assert shares.named <= (shares.real if family == "real" else shares.fake)
 
 
 def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_artifact):
     manifest, some, pseudo = untrained_artifact.manifest, items(["real"] * 12), items(["pseudo"] * 6, 1)
     unknown = score_items(session, some)["unknown_score"]
-    gate = manifest.gate.model_copy(
-        update={
-            "unknown_threshold": float(unknown.min()) - 1,
-            "video_unknown_threshold": float(unknown.max()),
-        }
-    )
+    own = {"unknown_threshold": float(unknown.min()) - 1, "video_unknown_threshold": float(unknown.max())}
+    gate = manifest.gate.model_copy(update=own)
     for videos, share in ((None, 1), (np.arange(12) < 3, 0.75)):
         given = replace(some, videos=videos)
         # Nothing is called fake, so a video between the two is real.
@@ -80,9 +74,8 @@ def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_ar
 def test_items_are_judged_by_the_thresholds_of_their_own_source(session, untrained_artifact):
     manifest, some, pseudo = untrained_artifact.manifest, items(["real"] * 12), items(["pseudo"] * 6, 1)
     own = SourceThresholds(groups=20, unknown_threshold=-99, fake_threshold=1)
-    gate = manifest.gate.model_copy(
-        update={"unknown_threshold": 99, "fake_threshold": 1, "sources": {"camera": own}}
-    )
+    pooled = {"unknown_threshold": 99, "fake_threshold": 1}
+    gate = manifest.gate.model_copy(update=pooled | {"sources": {"camera": own}})
     judge = GatedModel(session, gate, manifest.classes)
     given = replace(some, sources=("camera",) * 3 + ("other",) * 9)
     assert (
@@ -113,14 +106,12 @@ def test_the_confusion_counts_every_item_once_and_its_diagonal_is_what_is_named(
 def test_the_curve_of_rejection_has_its_area_and_goes_through_what_is_rejected(session, untrained_artifact):
     manifest = untrained_artifact.manifest
     some, pseudo = items(["real"] * 30), items(["pseudo"] * 30, 1)
-    gate = manifest.gate.model_copy(update={"unknown_threshold": 1.0})
-    judge = GatedModel(session, gate, manifest.classes)
+    judge = GatedModel(session, manifest.gate.model_copy(update={"unknown_threshold": 1.0}), manifest.classes)
     calls, of_pseudo = judge.calls(some), judge.calls(pseudo)
     found = performance_of(some, calls, of_pseudo, frozenset({"real"}))
     assert np.trapezoid(*reversed(np.transpose(found.rejection_roc))) == pytest.approx(found.rejection_auroc)
     assert found.rejected == ((calls.unknown > 1).mean(), (of_pseudo.unknown > 1).mean())
-    again = Performance.model_validate_json(found.model_dump_json())
-    assert again == found
+    assert Performance.model_validate_json(found.model_dump_json()) == found
     assert performance_of(some, calls, of_pseudo, frozenset()).rejected is None
 
 
@@ -131,10 +122,8 @@ def test_rejection_is_measured_against_familiar_classes_with_forged_as_positive(
     for familiar in ({"real"}, {"real", "blend"}):
         judge = GatedModel(session, manifest.gate, manifest.classes)
         found = performance_of(some, judge.calls(some), judge.calls(some), frozenset(familiar))
-        for name, area in (
-            ("unknown_score", found.rejection_auroc),
-            ("energy", found.rejection_energy_auroc),
-        ):
+        areas = {"unknown_score": found.rejection_auroc, "energy": found.rejection_energy_auroc}
+        for name, area in areas.items():
             mine = scored[name][np.isin(some.families, list(familiar))]
             pairs = [(a > b) + 0.5 * (a == b) for a in scored[name] for b in mine]
             assert area == pytest.approx(np.mean(pairs), abs=0.03)

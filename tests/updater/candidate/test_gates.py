@@ -45,9 +45,7 @@ def gate_of(evaluation, name, bounds=BOUNDS):
 
 
 def power_of(groups=20, passed=(), **families):
-    caught = {
-        name: Caught(items=20, share=share, groups=groups, passed=passed) for name, share in families.items()
-    }
+    caught = {name: Caught(items=20, share=of, groups=groups, passed=passed) for name, of in families.items()}
     return Power(share=sum(families.values()) / len(families), low=0, high=1, families=caught)
 
 
@@ -57,8 +55,7 @@ def robustness_of(lost):
 
 
 def test_forgetting_is_the_mean_loss_in_points_over_the_old_families_alone(judged):
-    gate = gate_of(judged((0.90, 0.80), (0.80, 0.84), gan=0.10), gates.FORGOTTEN)
-    assert gate.value == pytest.approx(3.0)
+    assert gate_of(judged((0.90, 0.80), (0.80, 0.84), gan=0.10), gates.FORGOTTEN).value == pytest.approx(3.0)
 
 
 def test_a_gate_holds_where_its_whole_interval_does_breaks_where_none_does_else_is_not_shown(judged):
@@ -88,15 +85,13 @@ def test_a_gate_of_an_older_release_is_shown_as_its_interval_says_and_not_as_it_
 )
 def test_with_as_many_groups_as_it_names_a_gate_is_decided_with_half_it_is_not(judged, share, bound, groups):
     def gate(groups):
-        at_least = bound == 0.5
-        return gates._share("name", share, bound, groups, at_least=at_least)
+        return gates._share("name", share, bound, groups, at_least=bound == 0.5)
 
     first = gate(groups)
     assert (first.decides is None) == (first.state != "not shown to hold")
     if first.decides:
-        assert gate(groups + first.decides).state == (
-            "holds" if (share < bound) == (bound < 0.5) else "broken"
-        )
+        state = "holds" if (share < bound) == (bound < 0.5) else "broken"
+        assert gate(groups + first.decides).state == state
         assert gate(max(groups, (groups + first.decides) // 2)).state == "not shown to hold"
         assert f"about {first.decides} more held-back groups" in first.status()
 
@@ -148,9 +143,8 @@ def test_power_that_fell_beyond_its_bound_is_never_shown_as_holding():
 
 
 def test_power_is_compared_on_the_families_that_both_left_out_since_one_more_may_be_harder():
-    (gate,) = gates.keeps_power(
-        power_of(blend=0.5, sharpen=0.7), power_of(blend=0.4, sharpen=0.8, inpaint=0.0), 5
-    )
+    before, after = power_of(blend=0.5, sharpen=0.7), power_of(blend=0.4, sharpen=0.8, inpaint=0.0)
+    (gate,) = gates.keeps_power(before, after, 5)
     assert gate.value == pytest.approx(0)
 
 
@@ -233,13 +227,7 @@ def test_a_finding_says_value_interval_n_bound_the_worst_items_behind_it_and_wha
         digest="d", evaluation_digest="e", parent="a" * 64, update=2, classes=evaluation.classes, gates=made
     )
     found = {gate.name: gate for gate in candidate.findings}
-    assert set(found) == {
-        gates.REALS_UNKNOWN,
-        gates.naming("gan"),
-        gates.FORGOTTEN,
-        gates.POWER,
-        gates.ROBUSTNESS,
-    }
+    assert set(found) == {REALS_UNKNOWN, naming("gan"), FORGOTTEN, gates.POWER, gates.ROBUSTNESS}
     unknown = found[gates.REALS_UNKNOWN]
     assert unknown.items == tuple(f"real-{n}" for n in range(gates.ITEMS_SHOWN))
     assert "19 of holiday, 1 of archive" in unknown.mends
@@ -254,9 +242,8 @@ def test_a_finding_says_value_interval_n_bound_the_worst_items_behind_it_and_wha
     listed = [line for line in page.splitlines() if line.startswith("- **")]
     assert len(listed) == len(found)
     for gate, line in zip(candidate.findings, listed, strict=True):
-        assert all(
-            part in line for part in (gate.name, gate.format(".4g"), f"bound {gate.bound:g}", gate.mends)
-        )
+        parts = (gate.name, gate.format(".4g"), f"bound {gate.bound:g}", gate.mends)
+        assert all(part in line for part in parts)
 
 
 def test_without_an_interval_nothing_is_shown_to_hold(judged):
@@ -320,10 +307,9 @@ def test_where_nothing_counts_against_a_candidate_nothing_is_behind():
 
 def test_forgetting_has_an_interval_over_groups_of_paired_differences():
     families = ["real"] * 10 + ["blend"] * 40 + ["gan"] * 40
-    items = items_of(families)
     all_right = calls_of(families)
     some = calls_of(["real"] * 10 + ["unknown"] * 8 + ["blend"] * 32 + ["gan"] * 40)
-    found = forgetting(items, all_right, some, ("blend", "gan"))
+    found = forgetting(items_of(families), all_right, some, ("blend", "gan"))
     assert found.by_family == {"blend": pytest.approx(0.2), "gan": 0}
     assert found.low < 0.1 < found.high
     assert found.groups == 80
@@ -344,7 +330,7 @@ def test_of_one_group_nothing_is_excluded_and_without_a_live_release_nothing_for
 def test_flips_are_of_classes_that_both_know_the_worst_first_and_the_better_ones_are_counted():
     items = items_of(KINDS)
     before = calls_of(
-        ["real", "real", "unknown", "real", "blend", "real", "blend", "blend", "real", "unknown"]
+        ["real"] * 2 + ["unknown", "real", "blend", "real"] + ["blend"] * 2 + ["real", "unknown"]
     )
     after = calls_of(
         ["unknown", "blend", "real", "real", "real", "blend", "blend", "gan", "gan", "gan"],
@@ -363,8 +349,6 @@ def test_flips_are_of_classes_that_both_know_the_worst_first_and_the_better_ones
 
 
 def test_groups_of_reals_are_counted_by_source_and_split_and_pieces_of_one_photograph_once():
-    train = items_of(
-        ["real"] * 4 + ["blend"], ["a", "a", "b", "c", "d"], ["web", "web", "web", "trip", "web"]
-    )
+    train = items_of(["real"] * 4 + ["blend"], "aabcd", ["web", "web", "web", "trip", "web"])
     splits = Splits(train, items_of(["real"]), items_of(["blend"]))
     assert real_groups(splits) == {"trip": {"train": 1}, "web": {"train": 2, "calibration": 1}}

@@ -108,8 +108,7 @@ def test_where_nothing_is_set_an_update_trains_as_usual(usual):
 def test_epochs_and_rate_are_those_of_a_backbone_which_softmax_needs():
     # 640 items and half as many pseudo-forgeries are 30 batches of 32.
     given = SETTINGS.model_copy(update={"epochs": 2, "rate": 0.01, "batch": 32})
-    made = replace(UPDATE, backbone_steps=60, backbone_rate=0.01, batch=32)
-    assert recipe_of(given, UPDATE, 640) == made
+    assert recipe_of(given, UPDATE, 640) == replace(UPDATE, backbone_steps=60, backbone_rate=0.01, batch=32)
     assert recipe_of(SETTINGS.model_copy(update={"epochs": 0.01}), FIRST, 8).backbone_steps == 1
     with pytest.raises(ValueError, match="LEARNER=softmax trains a backbone: name a timm model"):
         UpdaterSettings(learner="softmax")
@@ -124,13 +123,12 @@ def test_what_no_training_can_be_told_is_refused_by_name(monkeypatch, name, valu
 
 def test_everything_that_a_candidate_follows_from_is_in_its_identity_of(parent):
     plan = make_plan(SETTINGS, parent, splits(real=9, blend=9, upsampling=9))
-    other = make_plan(SETTINGS, parent, splits(real=9, blend=9, upsampling=(9, 9, 8)))
     changed = [
         replace(plan, seed=1),
         replace(plan, without=frozenset({"jpeg"})),
         replace(plan, parent=None),
         replace(plan, recipe=replace(plan.recipe, backbone_rate=0.1)),
-        other,
+        make_plan(SETTINGS, parent, splits(real=9, blend=9, upsampling=(9, 9, 8))),
     ]
     found = [identity_of(each, 1) for each in (plan, *changed)] + [identity_of(plan, 2)]
     assert len(set(found)) == len(found)
@@ -191,10 +189,9 @@ def test_of_videos_it_says_what_the_live_release_says_of_videos(plan):
         }
     )
     videos = np.arange(len(items)) % 2 == 0
-    live = live_of(plan, gate, videos=videos)
     each = zip(unknown, fake, videos, strict=True)
     expected = [decide(float(u), float(f), gate, video=bool(v)) == "unknown" for u, f, v in each]
-    assert live.unknown.tolist() == expected
+    assert live_of(plan, gate, videos=videos).unknown.tolist() == expected
     assert expected != (unknown > lower).tolist(), "some video lies between the two"
 
 
@@ -206,8 +203,7 @@ def test_of_a_source_with_its_own_thresholds_it_says_what_the_live_release_says_
     )
     sources = tuple("camera" if number % 2 else "other" for number in range(len(items)))
     live = live_of(plan, gate, sources=sources)
-    of_camera = [source == "camera" for source in sources]
-    assert live.unknown.tolist() == live.fake.tolist() == of_camera
+    assert live.unknown.tolist() == live.fake.tolist() == [source == "camera" for source in sources]
 
 
 def test_where_nothing_is_live_there_is_nothing_to_keep(plan):
@@ -215,9 +211,8 @@ def test_where_nothing_is_live_there_is_nothing_to_keep(plan):
 
 
 def test_an_expert_of_whole_pictures_needs_a_memory_that_keeps_them():
-    contract = ExpertContract(
-        name="whole", input="resize", side_px=32, digest="", checkpoint="", licence="Apache-2.0"
-    )
+    about = {"name": "whole", "input": "resize", "side_px": 32, "licence": "Apache-2.0"}
+    contract = ExpertContract(**about, digest="", checkpoint="")
     experts = [Expert(contract, Path("whole.onnx"))]
     with pytest.raises(CandidateRefusedError, match=r"expert whole: set FORGEWATCH_MEMORY_PICTURE_PX"):
         picture_plan(MemorySettings(), None, experts)

@@ -64,11 +64,10 @@ def plan_of(labelled):
     def plan_of(*forged):
         parts = [labelled(dict.fromkeys(("real", *forged), n), seed) for seed, n in enumerate((24, 12, 12))]
         families = tuple(name.partition("/")[0] for name in forged)
-        classes = ("real", *families)
         shape = {"architecture": Architecture(crop_px=64, frozen=True), "crop_plan": CropPlan(crop_px=64)}
         learnt = {"recipe": FIRST, "without": frozenset(), "seed": 0, "device": torch.device("cpu")}
         items = {"splits": Splits(*map(named, parts)), "waiting": {}, "parent": None}
-        return CandidatePlan(classes=classes, new=families, **shape, **learnt, **items)
+        return CandidatePlan(classes=("real", *families), new=families, **shape, **learnt, **items)
 
     return plan_of
 
@@ -123,8 +122,7 @@ def test_a_family_that_is_left_out_is_judged_by_what_never_saw_it(plan_of, monke
 
 
 def test_fakes_that_differ_from_reals_in_nothing_are_hardly_caught_and_others_are(plan_of):
-    plan = plan_of("blocky", "striped", "twin/real")
-    found = measured(plan)
+    found = measured(plan_of("blocky", "striped", "twin/real"))
     assert found.families["twin"].share < 0.25
     assert found.families["blocky"].share > 0.5
     assert found.low < found.share < found.high

@@ -49,9 +49,8 @@ def test_the_card_names_what_is_mistaken_for_what_the_largest_share_first(make_e
     def card(confusion):
         return model_card(changed(make_evaluation(), confusion=confusion))
 
-    mistaken = card({"real": {"real": 96, "unknown": 4}, "blend": {"blend": 6, "real": 3, "unknown": 1}})
     told = "blend called real: 3 of 10; blend called unknown: 1 of 10; real called unknown: 4 of 100."
-    assert told in mistaken
+    assert told in card({"real": {"real": 96, "unknown": 4}, "blend": {"blend": 6, "real": 3, "unknown": 1}})
     assert "No held-back item got another name" in card({"real": {"real": 4}, "blend": {"blend": 3}})
     assert "was not kept" in card(None)
 
@@ -117,8 +116,7 @@ def test_page_and_card_have_a_sentence_of_each_part_that_was_measured(make_evalu
 
 
 def test_the_first_release_has_forgotten_nothing_and_no_figure_for_it(make_evaluation):
-    found = figures(make_evaluation(("real", "blend", "gan"), named=0.8))
-    assert found == {
+    assert figures(make_evaluation(("real", "blend", "gan"), named=0.8)) == {
         "aa": pytest.approx((0.98 + 0.8 + 0.8) / 3),
         "unseen_auc": 0.9,
         "reals_unknown": 0.01,
@@ -128,11 +126,9 @@ def test_the_first_release_has_forgotten_nothing_and_no_figure_for_it(make_evalu
 
 def test_forgetting_is_of_the_old_families_alone_and_negative_where_they_are_forgotten(make_evaluation):
     evaluation = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"), named=0.7)
-    before = evaluation.before.classes
-    unlike = before | {"gan": before["gan"].model_copy(update={"named": 0.0})}
-    evaluation = evaluation.model_copy(
-        update={"before": evaluation.before.model_copy(update={"classes": unlike})}
-    )
+    before = evaluation.before
+    unlike = before.classes | {"gan": before.classes["gan"].model_copy(update={"named": 0.0})}
+    evaluation = evaluation.model_copy(update={"before": before.model_copy(update={"classes": unlike})})
     assert figures(evaluation)["af"] == pytest.approx(0.7 - 0.9)
 
 
@@ -159,7 +155,6 @@ def test_a_figure_is_there_where_it_was_measured_and_is_a_number(make_evaluation
 
 
 def test_a_class_that_waits_for_more_items_is_not_the_release_s(make_evaluation):
-    evaluation = make_evaluation(("real", "blend", "gan"), named=0.5)
-    assert figures(evaluation.model_copy(update={"classes": ("real", "blend")}))["aa"] == pytest.approx(
-        (0.98 + 0.5) / 2
-    )
+    assert figures(
+        make_evaluation(("real", "blend", "gan"), named=0.5).model_copy(update={"classes": ("real", "blend")})
+    )["aa"] == pytest.approx((0.98 + 0.5) / 2)

@@ -24,9 +24,7 @@ class Dark:
 
     def __init__(self, level, wait=None):
         self.level, self.wait, self.asked = level, wait, []
-        self.contract = SimpleNamespace(
-            inputs=[SimpleNamespace(name="crops"), SimpleNamespace(name="pooling")]
-        )
+        self.contract = SimpleNamespace(inputs=[SimpleNamespace(name=of) for of in ("crops", "pooling")])
 
     def score(self, request):
         crops, pooling = request["crops"], request["pooling"]
@@ -45,8 +43,7 @@ def items(labelled):
     found = labelled({"real": 30, "blocky": 20, "striped": 4})
     crops = found.crops.copy()
     for family, level in (("real", 100), ("blocky", 60), ("striped", 40)):
-        rows = np.repeat(np.array(found.families) == family, np.diff(found.starts))
-        crops[rows] = level
+        crops[np.repeat(np.array(found.families) == family, np.diff(found.starts))] = level
     return replace(found, crops=crops)
 
 
@@ -230,8 +227,7 @@ def test_what_was_lost_is_the_fall_of_the_accuracy_with_groups_and_families_weig
     before = np.array([[1, 1, 1, 1, 1, 1, 0]], bool)
     after = np.array([[0, 1, 1, 1, 0, 1, 1]], bool)
     families = ["real"] * 3 + ["blend"] * 3 + ["gan"]
-    groups = ["a", "a", "b", "c", "d", "d", "e"]
-    found = lost_on(before, after, families, groups)
+    found = lost_on(before, after, families, ["a", "a", "b", "c", "d", "d", "e"])
     # Of reals group a is right in half; of blend group d; and gan's one is won.
     was, is_ = {"real": 1, "blend": 1, "gan": 0}, {"real": 0.75, "blend": 0.75, "gan": 1}
     assert found.share == pytest.approx(accuracy(was) - accuracy(is_))

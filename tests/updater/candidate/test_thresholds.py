@@ -57,11 +57,9 @@ def quantiles(count, median=0.0, spread=1.0):
 
 
 def test_classes_of_one_shape_say_together_what_the_reals_say_alone():
-    alone = threshold({"real": quantiles(400)})
-    wide = threshold(
+    assert threshold(
         {"real": quantiles(400), "blended": quantiles(400, 5, 3), "smoothed": quantiles(400, -2)}
-    )
-    assert wide == pytest.approx(alone, abs=0.1)
+    ) == pytest.approx(threshold({"real": quantiles(400)}), abs=0.1)
 
 
 def test_a_few_odd_reals_move_the_threshold_by_three_quarters_of_what_they_would_alone():
@@ -78,8 +76,7 @@ def test_the_classes_share_holds_where_it_asks_for_more():
     assert threshold(far) < 10
     # Of the two classes' mean, nearly all is the far one's. Above its median, its tail is 0.32 of itself a
     # spread later, so this is the share of fresh items.
-    turned_away = 0.5 * 0.32 ** (threshold(far, classes=0.1) - 20)
-    assert turned_away == pytest.approx(0.2, abs=0.005)
+    assert 0.5 * 0.32 ** (threshold(far, classes=0.1) - 20) == pytest.approx(0.2, abs=0.005)
 
 
 def test_the_reals_of_all_sources_count_together_whatever_their_names():
@@ -120,12 +117,10 @@ def test_the_classes_that_are_live_are_called_unknown_two_points_more_often_at_m
     # Live: 4 of 100 reals and 3 of 50 blended are unknown, 5 % on average; so 7 % may be.
     said = np.zeros(len(families), bool)
     said[[0, 1, 2, 3, 100, 101, 102]] = True
-    live = LiveCalls(known, said, np.zeros(len(families), bool))
-    found = keeping_known(unknown, families, groups, live)
+    found = keeping_known(unknown, families, groups, LiveCalls(known, said, np.zeros(len(families), bool)))
     shares = [float((unknown[families == name] > found).mean()) for name in ("real", "blended")]
     assert np.mean(shares) == pytest.approx(0.07, abs=0.011)
-    everything = LiveCalls(known, known, known)
-    assert keeping_known(unknown, families, groups, everything) <= unknown[known].min()
+    assert keeping_known(unknown, families, groups, LiveCalls(known, known, known)) <= unknown[known].min()
 
 
 def keeping(said, reals_at):
@@ -133,8 +128,7 @@ def keeping(said, reals_at):
     families = np.array(["real"] * 100 + ["blended"] * 100 + ["new"] * 100)
     groups = np.array([str(number) for number in range(300)])
     probability = np.concatenate([np.full(100, reals_at), np.arange(100) / 100, np.zeros(100)]).astype("f")
-    fake = np.arange(300) >= 200 - said
-    live = LiveCalls(families != "new", np.zeros(300, bool), fake)
+    live = LiveCalls(families != "new", np.zeros(300, bool), np.arange(300) >= 200 - said)
     real, sources = families == "real", np.full(300, "")
     return keeping_fake(probability, families, groups, sources, real, live, 0.04)
 
@@ -230,8 +224,7 @@ def test_one_odd_group_of_twenty_raises_nothing_and_a_tenth_a_clipped_score_at_m
 def test_a_source_whose_reals_look_fake_has_a_higher_fake_threshold_within_ten_times_the_odds():
     scores, fake = np.linspace(-2, 2, 30), np.linspace(0.1, 0.3, 30)
     fake[-3:] = 0.8
-    found = own(scores, fake)["camera"]
-    assert found.fake_threshold == pytest.approx(0.8)
+    assert own(scores, fake)["camera"].fake_threshold == pytest.approx(0.8)
     fake[-3:] = 0.999
     assert own(scores, fake)["camera"].fake_threshold == pytest.approx(10 / 11)
     # What is fake anyway leaves the unknown threshold no share to be lowered by.
@@ -247,8 +240,7 @@ def test_what_the_live_release_names_of_a_source_is_not_lost_to_its_reals_being_
     kept = own(scores, fake, families, live=LiveCalls(everything, nothing, everything))["camera"]
     # Already without a live release, at most an eighth of the known classes is unknown, on average.
     assert -1 < alone.unknown_threshold < kept.unknown_threshold <= 0
-    strange = LiveCalls(nothing, everything, nothing)
-    assert own(scores, fake, families, live=strange)["camera"] == alone
+    assert own(scores, fake, families, live=LiveCalls(nothing, everything, nothing))["camera"] == alone
 
 
 def measured(rng, ordinary):

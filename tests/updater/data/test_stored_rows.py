@@ -70,8 +70,7 @@ def test_rows_of_several_files_are_read_in_the_order_that_they_are_asked_for(sha
 def test_a_digest_says_which_rows_and_in_which_order(shards):
     rows = StoredRows(shards)
     order = np.array([0, 2])
-    digests = {rows.digest, rows.take(order).digest, rows.take(order[::-1]).digest}
-    assert len(digests) == 3
+    assert len({rows.digest, rows.take(order).digest, rows.take(order[::-1]).digest}) == 3
     assert StoredRows(shards).digest == rows.digest
 
 
@@ -110,8 +109,7 @@ def test_a_file_that_is_cut_short_between_two_readings_kills_nobody(shards):
 @pytest.mark.parametrize("cut", [0, 5, 40, -1])
 def test_a_truncated_file_holds_no_shard(tmp_path, cut):
     save_file({"crops": array(5)}, tmp_path / "a")
-    whole_file = (tmp_path / "a").read_bytes()
-    (tmp_path / "a").write_bytes(whole_file[:cut])
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:cut])
     assert read_shard(tmp_path / "a", "crops") is None
     assert read_shard(tmp_path / "none", "crops") is None
 
@@ -174,7 +172,6 @@ def items_of(counts, first=0, on_disk=False):
         [np.arange(0), *map(np.arange, counts)]
     ).astype(np.int64)
     crops = np.broadcast_to(of_crops[:, None, None, None], (len(of_crops), 2, 2, 3)).astype(np.uint8)
-    pictures = np.broadcast_to(numbers[:, None, None, None], (len(names), 3, 3, 3)).astype(np.uint8)
     return LabelledCrops(
         ids=names,
         families=tuple(f"family {name}" for name in names),
@@ -184,7 +181,7 @@ def items_of(counts, first=0, on_disk=False):
         starts=np.cumsum([0, *counts]).astype(np.int64),
         features=numbers[:, None].astype(np.float32),
         crop_features=of_crops[:, None].astype(np.float32),
-        pictures=pictures,
+        pictures=np.broadcast_to(numbers[:, None, None, None], (len(names), 3, 3, 3)).astype(np.uint8),
         expert_logits=numbers[:, None].astype(np.float32) / 2,
         videos=numbers % 2 == 0,
         media=np.array([f"media {name}" for name in names], np.str_),
@@ -222,10 +219,8 @@ def test_what_is_taken_of_joined_parts_is_what_is_taken_of_the_whole(counts, on_
 @given(first=COUNTS, second=COUNTS, lacking=LACKING)
 def test_a_column_that_some_items_lack_is_left_out_and_an_empty_one_is_nothing(first, second, lacking):
     plain, other = items_of(first), items_of(second, len(first))
-    some = replace(plain, **dict.fromkeys(lacking))
-    joined = LabelledCrops.join([some, other])
+    joined = LabelledCrops.join([replace(plain, **dict.fromkeys(lacking)), other])
     for name in OPTIONAL:
-        left_out = name in lacking and bool(first or not second)
-        assert (getattr(joined, name) is None) == left_out, name
+        assert (getattr(joined, name) is None) == (name in lacking and bool(first or not second)), name
     none = items_of([])
     same(LabelledCrops.join([none, plain, none, other, none]), LabelledCrops.join([plain, other]))

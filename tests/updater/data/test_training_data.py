@@ -199,8 +199,7 @@ def moving(rng):
 
 def _videos_of(items):
     assert items.take([]).videos.tolist() == []
-    reverse = items.take(range(len(items))[::-1])
-    assert reverse.videos.tolist() == items.videos.tolist()[::-1]
+    assert items.take(range(len(items))[::-1]).videos.tolist() == items.videos.tolist()[::-1]
     return [one for one, video in zip(items.ids, items.videos, strict=True) if video]
 
 
@@ -221,9 +220,8 @@ def test_frames_of_real_videos_are_loaded_by_split_where_they_are_asked_for(stor
         mine = [rows[i] for i in items.ids if i in rows]
         assert clips.groups == tuple(one.group for one in mine)
         for number, one in enumerate(mine):
-            np.testing.assert_array_equal(
-                clips[number], decode_frames(crops.load_views(one.crops_digest).scan)
-            )
+            stored = decode_frames(crops.load_views(one.crops_digest).scan)
+            np.testing.assert_array_equal(clips[number], stored)
     assert sum(map(len, splits.clips.values())) == 20
     assert not set(splits.clips["train"].groups) & set(splits.clips["calibration"].groups)
 

@@ -53,8 +53,7 @@ def test_cc_gives_the_published_values(level, rgb):
 
 @pytest.mark.parametrize(("level", "rgb"), [*enumerate(GNC, 1)])
 def test_gnc_gives_the_published_values_for_a_given_noise(level, rgb):
-    noise = np.array([[[1, 0, 0]]], np.float32)
-    assert add_noise(PIXEL[0], noise, level).ravel().tolist() == [*rgb]
+    assert add_noise(PIXEL[0], np.array([[[1, 0, 0]]], np.float32), level).ravel().tolist() == [*rgb]
 
 
 @pytest.mark.parametrize(("level", "middle"), [*enumerate(GB, 1)])
@@ -142,5 +141,4 @@ def test_as_opencv_computes_it(level):
     scale = np.float32(255)
     # Their planes are Y, Cr, Cb
     expected = turned(lambda planes: (planes / scale + strength * noise[..., (0, 2, 1)]) * scale)
-    found = add_noise(ours[0], noise, level)[..., ::-1].astype(int)
-    assert np.abs(found - expected).max() <= 1
+    assert np.abs(add_noise(ours[0], noise, level)[..., ::-1].astype(int) - expected).max() <= 1

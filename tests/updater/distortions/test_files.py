@@ -90,8 +90,7 @@ def test_a_file_is_the_same_by_its_seed_and_its_name(write, tmp_path):
         for number, seed in enumerate((1, 1, 2))
     )
     assert first == again != other
-    draws = {generator_of(0, name).random() for name in ("a.mp4", "b.mp4", "x/a.mp4", "\udc80")}
-    assert len(draws) == 4
+    assert len({generator_of(0, name).random() for name in ("a.mp4", "b.mp4", "x/a.mp4", "\udc80")}) == 4
 
 
 def test_a_lossless_picture_is_what_memory_has(tmp_path):
@@ -99,8 +98,7 @@ def test_a_lossless_picture_is_what_memory_has(tmp_path):
     Image.fromarray(levels).save(tmp_path / "a.png")
     steps = (step("CS", 2), step("elastic", 2), step("VC", 3))
     found = made(tmp_path / "a.png", tmp_path / "b.png", *steps)
-    expected = distort(generator_of(0, "a.png"), levels[None], steps)[0]
-    assert (np.asarray(Image.open(found)) == expected).all()
+    assert (np.asarray(Image.open(found)) == distort(generator_of(0, "a.png"), levels[None], steps)[0]).all()
 
 
 @pytest.mark.parametrize(("quality", "subsampling"), [(40, 0), (85, 1), (93, 2)])
@@ -116,8 +114,7 @@ def test_a_jpeg_is_stored_with_its_own_tables(tmp_path, quality, subsampling):
 @pytest.mark.parametrize("ending", ["webp", "png", "jpg", "bmp"])
 def test_a_picture_becomes_what_its_new_name_says(tmp_path, ending):
     Image.new("RGB", (40, 30), (200, 100, 50)).save(tmp_path / "a.jpg")
-    found = made(tmp_path / "a.jpg", tmp_path / f"b.{ending}", step("grey", 5))
-    with Image.open(found) as image:
+    with Image.open(made(tmp_path / "a.jpg", tmp_path / f"b.{ending}", step("grey", 5))) as image:
         assert image.size == (40, 30)
         assert np.ptp(np.asarray(image.convert("RGB")), -1).max() < 12
 

@@ -33,8 +33,7 @@ CALM = ("CS", "CC", "GB", "JPEG")
 @pytest.fixture(scope="module")
 def clip():
     """Three frames of 264 × 272 with edges and ramps, alike."""
-    rng = np.random.default_rng(0)
-    blocks = rng.integers(20, 236, (11, 17, 3)).repeat(24, 0).repeat(16, 1).astype(float)
+    blocks = np.random.default_rng(0).integers(20, 236, (11, 17, 3)).repeat(24, 0).repeat(16, 1).astype(float)
     ramp = np.linspace(-20, 20, 272)[None, :, None]
     return np.clip(blocks + ramp, 0, 255).astype(np.uint8)[None].repeat(3, 0)
 
@@ -85,14 +84,11 @@ def test_a_distortion_changes_a_copy_and_repeats_itself(name, clip):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name for name in DISTORTIONS if name not in ("channel_shuffle", "saturation")]
-)
+@pytest.mark.parametrize("name", [of for of in DISTORTIONS if of not in ("channel_shuffle", "saturation")])
 def test_the_highest_level_is_farther_from_the_original_than_the_lowest(name, clip):
     def away(level):
-        return np.mean(
-            [(applied(name, clip[:1], level, seed) - clip[:1].astype(float)) ** 2 for seed in range(3)]
-        )
+        moved = [applied(name, clip[:1], level, seed) - clip[:1].astype(float) for seed in range(3)]
+        return np.square(moved).mean()
 
     assert away(5) > 1.1 * away(1)
 
@@ -100,8 +96,7 @@ def test_the_highest_level_is_farther_from_the_original_than_the_lowest(name, cl
 @pytest.mark.parametrize("name", [name for name in DISTORTIONS if not DISTORTIONS[name].rate_factors])
 def test_frames_share_a_draw_unless_each_has_its_own(name, clip):
     first, second, third = applied(name, clip, 5)
-    alike = (first == second).all() and (second == third).all()
-    assert alike != DISTORTIONS[name].each_frame
+    assert ((first == second).all() and (second == third).all()) != DISTORTIONS[name].each_frame
 
 
 @pytest.mark.slow

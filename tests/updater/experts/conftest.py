@@ -15,9 +15,7 @@ NAME = "test_efficientnet"
 
 @pytest.fixture
 def contract():
-    return ExpertContract(
-        name="small", input="crop", side_px=SIDE, digest="", checkpoint="", licence="Apache-2.0"
-    )
+    return ExpertContract(name="small", input="crop", side_px=SIDE, digest="", checkpoint="", licence="MIT")
 
 
 @pytest.fixture

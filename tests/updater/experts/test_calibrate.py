@@ -23,9 +23,7 @@ CLASSES = ("real", "blocky")
 @pytest.fixture
 def held(labelled):
     """Items of two sources, 40 reals of a, 10 of b, and as many forgeries of each."""
-    items = labelled({"real": 50, "blocky": 50})
-    sources = (("a",) * 40 + ("b",) * 10) * 2
-    return replace(items, sources=sources)
+    return replace(labelled({"real": 50, "blocky": 50}), sources=(("a",) * 40 + ("b",) * 10) * 2)
 
 
 @pytest.fixture
@@ -93,9 +91,7 @@ def test_an_expert_that_knows_nothing_has_no_vote(held, said, rng):
 
 
 def test_one_that_knows_them_votes_beside_a_network_that_does_not(held, said, rng):
-    logits = rng.normal(0, 1, 100) + 4 * ~reals_of(held)
-    found = said(logits, torch.zeros(100, 2))
-    votes = found.vote
+    votes = said(rng.normal(0, 1, 100) + 4 * ~reals_of(held), torch.zeros(100, 2)).vote
     assert (votes[:, 0] == 0).all()
     assert ((votes[:, 1] > 0).numpy() == ~reals_of(held)).mean() > 0.9
 
@@ -111,8 +107,7 @@ def test_its_share_is_what_it_adds_where_sources_were_left_out(held, said, rng):
 
 def test_a_forgery_that_the_network_knows_is_no_surprise(held, said, rng):
     logits = rng.normal(0, 1, 100) + 6 * ~reals_of(held)
-    forged = torch.from_numpy(~reals_of(held))
-    sure = torch.stack([torch.zeros(100), torch.where(forged, 12.0, -12.0)], 1)
+    sure = torch.stack([torch.zeros(100), torch.where(torch.from_numpy(~reals_of(held)), 12.0, -12.0)], 1)
     blind = torch.stack([torch.zeros(100), torch.full((100,), -12.0)], 1)
     found = said(logits, sure)
     (of_sure,), (of_blind,) = (list(found.scores(network).values()) for network in (sure, blind))
@@ -128,16 +123,13 @@ def test_no_real_is_an_error(held):
 
 
 def test_what_is_proven_on_known_forgeries_weighs_more_and_nothing_proven_keeps_a_part(held, rng):
-    noise = rng.normal(0, 1, 100)
-    weights = [
-        term_weight((noise + apart * ~reals_of(held)).astype(np.float32), held) for apart in (0, 1, 2, 20)
-    ]
+    noise, forged = rng.normal(0, 1, 100), ~reals_of(held)
+    weights = [term_weight((noise + apart * forged).astype("f"), held) for apart in (0, 1, 2, 20)]
     assert weights[0] == BASE_WEIGHT
     assert weights == sorted(weights)
     assert weights[-1] == BASE_WEIGHT + PROVEN_WEIGHT
-    few = held.take([0, 1, 50, 51])
     logits = np.array([0, 1, 1, 2], np.float32)
-    assert term_weight(logits, few) == BASE_WEIGHT
+    assert term_weight(logits, held.take([0, 1, 50, 51])) == BASE_WEIGHT
     assert term_weight(logits[:2], held.take([0, 1])) == BASE_WEIGHT
 
 
@@ -164,7 +156,6 @@ def test_a_vote_that_is_forty_times_too_sure_is_given_a_fortieth():
         for own, chance in zip(truth, rng.random(4000), strict=True)
     ]
     right = torch.from_numpy(np.stack([-truth, truth], 1)).float()
-    share = share_of_vote(
+    assert share_of_vote(
         torch.zeros(4000, 2), 40 * right, families, ("real", "gan"), np.full(4000, 1 / 4000)
-    )
-    assert share == pytest.approx(1 / 40, rel=0.12)
+    ) == pytest.approx(1 / 40, rel=0.12)

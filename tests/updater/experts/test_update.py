@@ -32,17 +32,16 @@ def expert(contract, tmp_path):
         numbers = {"a": [0], "b": [side - 2], "c": [2], "one": [1], "end": [side - 1], "axes": [1, 2, 3]}
         constants = [numpy_helper.from_array(np.array(v), n) for n, v in numbers.items()]
         constants.append(numpy_helper.from_array(np.float32(-2), "k"))
-        nodes = [
-            helper.make_node("Cast", [PICTURES], ["x"], to=TensorProto.FLOAT),
-            helper.make_node("Slice", ["x", "a", "b", "c", "c"], ["even"]),
-            helper.make_node("Slice", ["x", "one", "end", "c", "c"], ["odd"]),
-            helper.make_node("Sub", ["even", "odd"], ["d"]),
-            helper.make_node("Abs", ["d"], ["e"]),
-            helper.make_node("ReduceMean", ["e", "axes"], ["m"], keepdims=0),
-            helper.make_node("Mul", ["m", "k"], [LOGIT]),
-        ]
         made = helper.make_graph(
-            nodes,
+            [
+                helper.make_node("Cast", [PICTURES], ["x"], to=TensorProto.FLOAT),
+                helper.make_node("Slice", ["x", "a", "b", "c", "c"], ["even"]),
+                helper.make_node("Slice", ["x", "one", "end", "c", "c"], ["odd"]),
+                helper.make_node("Sub", ["even", "odd"], ["d"]),
+                helper.make_node("Abs", ["d"], ["e"]),
+                helper.make_node("ReduceMean", ["e", "axes"], ["m"], keepdims=0),
+                helper.make_node("Mul", ["m", "k"], [LOGIT]),
+            ],
             "expert",
             [helper.make_tensor_value_info(PICTURES, TensorProto.UINT8, ["n", side, side, 3])],
             [helper.make_tensor_value_info(LOGIT, TensorProto.FLOAT, ["n"])],
@@ -93,9 +92,8 @@ def test_a_release_carries_what_its_expert_says_and_asks_for_nothing_more(expert
     scored = score_items(open_session(artifact, threads=1), items)
     standard = (logits_of(small, items) - carried.median) / carried.scale
     # Of what is below the reals' median the score is the whole, of the rest a part.
-    assert np.allclose(
-        scored["expert_small"].clip(max=0), standard.clip(max=0), atol=1e-2 * np.abs(standard).max()
-    )
+    near = 1e-2 * np.abs(standard).max()
+    assert np.allclose(scored["expert_small"].clip(max=0), standard.clip(max=0), atol=near)
     assert (scored["expert_small"] <= standard.clip(min=0) + 0.05 * np.abs(standard).max()).all()
 
 

@@ -189,11 +189,10 @@ class Namespace:
 
     def end_pod(self, pod, exit_code):
         """Say of a pod what a kubelet says when its container has ended."""
-        ended = {"terminated": {"exitCode": exit_code}}
         container = {"name": "updater", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
         status = {
             "phase": "Failed" if exit_code else "Succeeded",
-            "containerStatuses": [container | {"state": ended}],
+            "containerStatuses": [container | {"state": {"terminated": {"exitCode": exit_code}}}],
         }
         self.say(pod, status)
 

@@ -199,10 +199,8 @@ NOW = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def metadata(age_s):
-    return {
-        "name": "forgewatch-x",
-        "creationTimestamp": f"{NOW - timedelta(seconds=age_s):%Y-%m-%dT%H:%M:%SZ}",
-    }
+    made = NOW - timedelta(seconds=age_s)
+    return {"name": "forgewatch-x", "creationTimestamp": f"{made:%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def job(age_s=0, **status):
@@ -220,10 +218,7 @@ def waiting(reason, message=""):
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        (
-            [pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no GPU is free"}])],
-            "no GPU",
-        ),
+        ([pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no GPU free"}])], "no GPU"),
         ([pod(containerStatuses=[waiting("ImagePullBackOff", "back-off")])], "ImagePullBackOff: back-off"),
         ([pod(initContainerStatuses=[waiting("CreateContainerConfigError", "no secret")])], "no secret"),
         ([pod(SLOW_START_S + 1, containerStatuses=[waiting("ContainerCreating")])], "does not start"),
@@ -257,8 +252,7 @@ def test_a_job_that_gets_no_pod_is_told_of_unless_it_only_pauses_between_two():
 
 
 def test_a_suspended_job_is_told_of():
-    held = job() | {"spec": {"suspend": True}}
-    assert hindrance_of(held, [], NOW) == "it is suspended"
+    assert hindrance_of(job() | {"spec": {"suspend": True}}, [], NOW) == "it is suspended"
 
 
 # An update by a Job of a real API server, from the schedule to a proposal, with an eviction between.

@@ -93,8 +93,7 @@ def test_pictures_are_turned_with_their_cells():
     for seed in range(60):
         turned, where = training._turn_at_random(np.random.default_rng(seed), crops, cells[:2])
         # The forged half has no noise, wherever it comes to lie.
-        flat = turned.reshape(2, 8, 8, 8, 8, 3).std((2, 4)).max(-1) == 0
-        assert np.array_equal(flat, where == 1)
+        assert np.array_equal(turned.reshape(2, 8, 8, 8, 8, 3).std((2, 4)).max(-1) == 0, where == 1)
         seen.add(where.tobytes())
     assert len(seen) == 4
 
@@ -105,8 +104,7 @@ def test_cells_of_a_pseudo_forgery_are_the_share_of_each_that_is_forged():
         forged, cells = pseudo_forged(np.random.default_rng(seed), crops, frozenset({"compression"}))
         assert cells.shape == (2, 8, 8)
         assert forged.shape == crops.shape
-        same = (forged == crops).all(-1).reshape(2, 8, 8, 8, 8).all((2, 4))
-        assert same[cells == 0].all()
+        assert (forged == crops).all(-1).reshape(2, 8, 8, 8, 8).all((2, 4))[cells == 0].all()
 
 
 def test_without_reals_nothing_can_be_learnt_and_one_line_says_so():
@@ -155,8 +153,7 @@ def test_no_more_than_the_crops_of_one_picture_are_read_at_a_time(learnt):
 
     rows = Counted()
     items = dataclasses.replace(held.items, crops=rows)
-    graph = calibrate(learnt, items, None)
-    reals_marked(graph, items)
+    reals_marked(calibrate(learnt, items, None), items)
     assert rows.most == 2
 
 

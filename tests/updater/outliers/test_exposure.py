@@ -12,15 +12,13 @@ from updater.outliers.pseudo_forgeries import MASK_KIND, OPERATIONS, Operation, 
 
 
 def items(count=6):
-    rng = np.random.default_rng(0)
-    starts = np.arange(count + 1) * 2
     return LabelledCrops(
         ids=tuple(f"item-{i}" for i in range(count)),
         families=("real",) * (count - 1) + ("blended",),
         sources=tuple(f"source-{i}" for i in range(count)),
         groups=tuple(f"item-{i}" for i in range(count)),
-        crops=rng.integers(40, 200, (2 * count, 64, 64, 3)).astype(np.uint8),
-        starts=starts.astype(np.int64),
+        crops=np.random.default_rng(0).integers(40, 200, (2 * count, 64, 64, 3)).astype(np.uint8),
+        starts=(np.arange(count + 1) * 2).astype(np.int64),
     )
 
 
@@ -44,14 +42,12 @@ def test_asking_for_fewer_gives_the_first_ones():
 
 
 def test_small_classes_are_drawn_as_often_as_large_ones():
-    sources = expose(items(), 60, frozenset(), 3).sources
-    assert 15 <= sources.count("source-5") <= 45
+    assert 15 <= expose(items(), 60, frozenset(), 3).sources.count("source-5") <= 45
 
 
 def test_leaving_kinds_out_changes_what_is_made():
-    everything = expose(items(), 8, frozenset(), 7).crops
     without = expose(items(), 8, frozenset({"resampling", "smoothing", "noise"}), 7).crops
-    assert not np.array_equal(everything, without)
+    assert not np.array_equal(expose(items(), 8, frozenset(), 7).crops, without)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -168,17 +164,15 @@ def test_leaving_out_every_kind_is_an_error():
 
 
 def test_the_median_is_scipys_median():
-    ndimage = pytest.importorskip("scipy.ndimage")
-    expected = ndimage.median_filter(PICTURE, (3, 3, 1), mode="mirror")
+    expected = pytest.importorskip("scipy.ndimage").median_filter(PICTURE, (3, 3, 1), mode="mirror")
     assert np.array_equal(filters.median(PICTURE.astype(np.float32)), expected)
 
 
 @pytest.mark.parametrize("axis", [filters.ROWS, filters.COLUMNS])
 def test_taps_are_scipys_correlation(axis):
-    ndimage = pytest.importorskip("scipy.ndimage")
     taps = np.array([0.1, 0.5, -0.2, 0.4, 0.2], np.float32)
     pixels = PICTURE.astype(np.float32)
-    expected = ndimage.correlate1d(pixels, taps, axis=axis, mode="mirror")
+    expected = pytest.importorskip("scipy.ndimage").correlate1d(pixels, taps, axis=axis, mode="mirror")
     assert np.allclose(filters.taps_along(pixels, taps, axis), expected, atol=1e-3)
 
 

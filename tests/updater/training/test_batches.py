@@ -73,8 +73,7 @@ def test_a_stage_on_rows_draws_the_stored_ones(items, data):
 
 
 def test_without_exposure_no_batch_has_pseudo_forgeries(items, data):
-    plain = replace(data, exposure=None, targets=np.minimum(data.targets, 1))
-    assert drawn(items, plain, 0).outliers is None
+    assert drawn(items, replace(data, exposure=None, targets=np.minimum(data.targets, 1)), 0).outliers is None
 
 
 def test_batches_come_in_order_whatever_thread_draws_them():
@@ -82,8 +81,7 @@ def test_batches_come_in_order_whatever_thread_draws_them():
         return [Drawn(number, np.arange(1), np.arange(1), torch.eye(1)) for number in run]
 
     for beside_a_gpu in (False, True):
-        numbers = [one.torch_seed for one in ahead(of, range(3, 60), beside_a_gpu)]
-        assert numbers == list(range(3, 60))
+        assert [one.torch_seed for one in ahead(of, range(3, 60), beside_a_gpu)] == list(range(3, 60))
 
 
 def test_batches_that_are_made_together_are_those_made_one_by_one(items, data):
@@ -159,10 +157,8 @@ def test_mixup_is_of_a_batch_and_its_reverse_and_only_while_the_backbone_is_trai
     known, one = replace(data, exposure=None), step(items, recipe=replace(RECIPE, mixup=0.2))
     drawn = [draw(one, known, cumulative(item_weights(data.targets, 1.0)), 0, on) for on in (True, False)]
     assert (0 <= drawn[0].mixed <= 1, drawn[1].mixed) == (True, None)
-    of = [
-        batches.ready_images(one, known, start(one), [replace(drawn[0], mixed=share)])[0]
-        for share in (None, 0.25)
-    ]
+    shares = [replace(drawn[0], mixed=share) for share in (None, 0.25)]
+    of = [batches.ready_images(one, known, start(one), [share])[0] for share in shares]
     whole, mixed = (ready.parts[0] for ready in of)
     assert torch.allclose(mixed, 0.25 * whole + 0.75 * whole.flip(0))
 
@@ -197,8 +193,7 @@ def test_a_shifted_crop_is_black_where_it_came_from():
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
 def test_the_optimizer_is_the_recipes_and_its_first_step_is_by_hand(optimizer):
     weight = torch.nn.Parameter(torch.tensor([1.0]))
-    recipe = replace(RECIPE, optimizer=optimizer, weight_decay=0.5)
-    made = optimiser_of(recipe, 0.1, [{"params": [weight]}])
+    made = optimiser_of(replace(RECIPE, optimizer=optimizer, weight_decay=0.5), 0.1, [{"params": [weight]}])
     weight.grad = torch.tensor([-0.25])
     made.step()
     # AdamW: 1 - 0.1 * 0.5 + 0.1; Adam has the decay in its gradient, 0.5 - 0.25, whose sign its first step is

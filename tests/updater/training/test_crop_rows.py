@@ -19,8 +19,7 @@ CPU = torch.device("cpu")
 
 
 def test_the_features_of_the_graph_are_those_of_torch_within_rounding():
-    rng = np.random.default_rng(0)
-    crops = rng.integers(0, 256, (5, 128, 128, 3)).astype(np.uint8)
+    crops = np.random.default_rng(0).integers(0, 256, (5, 128, 128, 3)).astype(np.uint8)
     crops[1] = 128  # all of one colour
     forensics = CropFeatures(128)
     fast = forensics_on(CPU, forensics, 128)
@@ -55,8 +54,7 @@ def test_rows_at_once_grow_until_the_memory_is_full_and_every_row_comes_once(mos
     function, asked = means(most)
     seen = []
     parts = fitting(function, CROPS, torch.device("cpu"), lambda done, total: seen.append((done, total)))
-    found = torch.cat(list(parts))
-    assert torch.allclose(found[:, 0], torch.from_numpy(CROPS).float().mean((1, 2, 3)))
+    assert torch.allclose(torch.cat(list(parts))[:, 0], torch.from_numpy(CROPS).float().mean((1, 2, 3)))
     assert seen[-1] == (700, 700)
     full = [at for at, rows in enumerate(asked) if rows > most]
     # Once it was full it is not filled again, and then at least half of what fits is used.

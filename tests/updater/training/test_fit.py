@@ -107,14 +107,13 @@ def test_a_schedule_in_epochs_with_clipping_is_that_of_a_loop_by_hand():
             optimiser.step()
         falls.step()
     optimiser, seen = torch.optim.SGD(fitted.parameters(), 0.5, momentum=0.9), []
+    falls = torch.optim.lr_scheduler.StepLR(optimiser, 1)
     torch.manual_seed(2)
     fit(
         fitted,
         in_epochs(lambda: torch.randperm(10), 4, 3),
         lambda rows: torch.nn.functional.cross_entropy(fitted(INPUTS[rows]), TRUTH[rows]),
-        Descent(
-            optimiser, 9, by_schedule(torch.optim.lr_scheduler.StepLR(optimiser, 1), every=3), longest=0.1
-        ),
+        Descent(optimiser, 9, by_schedule(falls, every=3), longest=0.1),
         progress=lambda *at: seen.append(at),
     )
     assert torch.equal(fitted.weight, by_hand.weight)

@@ -36,9 +36,7 @@ def test_soft_cross_entropy_moves_every_old_logit():
 def test_keeping_weighs_as_old_classes_among_all(weight, share, monkeypatch):
     wanted = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     monkeypatch.setattr(bias_correction, "teacher_logits", lambda step, data: wanted)
-    step = SimpleNamespace(
-        options=replace(Options(), distillation=weight), old=("a", "b"), classes=("a", "b", "c")
-    )
+    step = SimpleNamespace(options=Options(distillation=weight), old=("a", "b"), classes=("a", "b", "c"))
     logits = torch.tensor([[0.0, 1.0, 5.0]])
     batch = SimpleNamespace(output=SimpleNamespace(logits=logits), items=torch.tensor([1]))
     kept = losses.soft_cross_entropy(logits[:, :2], wanted[1:]).item()
@@ -49,8 +47,7 @@ def test_keeping_weighs_as_old_classes_among_all(weight, share, monkeypatch):
 
 def test_the_first_step_has_nothing_to_keep():
     step = SimpleNamespace(options=Options(), old=(), classes=("a",))
-    loss = bias_correction.interpolate(lambda batch: torch.tensor(7.0), step, None)
-    assert loss(None).item() == 7
+    assert bias_correction.interpolate(lambda batch: torch.tensor(7.0), step, None)(None).item() == 7
 
 
 @pytest.mark.parametrize("name", ["all", "exemplars"])
@@ -63,8 +60,7 @@ def test_what_is_distilled_is_every_item_or_those_of_old_classes_alone(name):
     )
     data = SimpleNamespace(targets=[1, 0, 0, 1, 2, 2])  # two logits for all, and two pseudo-forgeries
     rows = losses.distilled_items(step, data)
-    items = torch.tensor([5, 3, 0, 1, 2])
-    found = torch.arange(5)[rows(SimpleNamespace(items=items))].tolist()
+    found = torch.arange(5)[rows(SimpleNamespace(items=torch.tensor([5, 3, 0, 1, 2])))].tolist()
     assert found == ([0, 1, 2, 3, 4] if name == "all" else [1, 3])
 
 
@@ -170,8 +166,7 @@ def test_binary_and_multi_class_are_the_cross_entropy():
 
 def test_pseudo_forgeries_take_part_in_the_entropy_and_in_neither_sum():
     logits = torch.cat([LOGITS, torch.tensor([[3.0]])], 1).repeat(2, 1)
-    options = Options(scheme="mt", aggregate="sumlogit")
-    value = schemes.class_loss(logits, torch.tensor([0, 4]), FAKE, options)
+    value = schemes.class_loss(logits, torch.tensor([0, 4]), FAKE, Options(scheme="mt", aggregate="sumlogit"))
     entropy = cross_entropy(logits, torch.tensor([0, 4]))
     assert value.item() == pytest.approx(0.7 * entropy.item() - 0.3 * BY_HAND["sumlogit"][0], rel=1e-5)
 
@@ -214,9 +209,7 @@ def test_among_logits_of_one_side_every_item_is_of_that_side(all_are, wanted):
     assert fake_by_maxima(LOGITS, torch.full((4,), all_are)).item() == wanted
 
 
-OUTPUT = NetworkOutput(
-    LOGITS.repeat(3, 1), torch.tensor([3.0, -1.0, 0.5]), torch.zeros(3, 2), torch.zeros(3, 0)
-)
+OUTPUT = NetworkOutput(LOGITS.repeat(3, 1), torch.tensor([3, -1, 0.5]), torch.zeros(3, 2), torch.zeros(3, 0))
 TARGET = torch.tensor([0, 2, 4])
 
 
@@ -232,7 +225,6 @@ def test_the_loss_reads_pseudo_forgeries_as_the_exposure_says(exposure, labelled
     )
     data = TrainingSet(TARGET.numpy(), FAKE, None, None, torch.zeros(3, 0))
     loss, batch = classification(step, data), Batch(OUTPUT, TARGET, TARGET, TARGET)
-    value = loss(batch).item()
     known = cross_entropy(OUTPUT.logits[:2], TARGET[:2]).item()
     energy = -math.log(sum(EXP))
     expected = {
@@ -241,7 +233,7 @@ def test_the_loss_reads_pseudo_forgeries_as_the_exposure_says(exposure, labelled
         # All three have one energy, so that the pseudo-forgery is five below its margin.
         "outliers": known + 0.1 * (5 + energy - energy) ** 2,
     }
-    assert value == pytest.approx(expected[exposure], rel=1e-5)
+    assert loss(batch).item() == pytest.approx(expected[exposure], rel=1e-5)
     # Of a mixed batch both labels count by their shares (Zhang et al. 2018, eq. 1).
     both = [loss(replace(batch, target=target)).item() for target in (TARGET, TARGET.flip(0))]
     assert loss(replace(batch, mixed=0.25)).item() == pytest.approx(0.25 * both[0] + 0.75 * both[1], rel=1e-5)

@@ -21,9 +21,8 @@ def drawn(seed, n=400, width=12):
     """Items of three classes and more sources than have sums of their own, some at the clip."""
     rng = np.random.default_rng(seed)
     rows = on_grid((rng.normal(size=(n, width)) * rng.choice([0.01, 1, 30], (n, 1))).clip(-16, 16))
-    sources = rng.choice(
-        [f"s{k}" for k in range(5)] + [f"rare{k}" for k in range(20)], n, p=[0.18] * 5 + [0.005] * 20
-    )
+    names = [f"s{k}" for k in range(5)] + [f"rare{k}" for k in range(20)]
+    sources = rng.choice(names, n, p=[0.18] * 5 + [0.005] * 20)
     return rows, np.array(rng.choice(["real", "a", "b"], n)), np.array(sources, str)
 
 
@@ -66,20 +65,17 @@ def test_without_a_source_or_with_a_corrected_label_they_are_those_that_never_sa
     assert equal(mended, sums(corrected, own=whole.own))
     # Not so without the grid, where each sum is rounded.
     loose = items[0] * np.pi, *items[1:]
-    assert not equal(
-        sums(loose).without({"s1"}).plus(sums(loose, gone)), sums(loose, np.argsort(items[2])[::-1])
-    )
+    moved = sums(loose).without({"s1"}).plus(sums(loose, gone))
+    assert not equal(moved, sums(loose, np.argsort(items[2])[::-1]))
 
 
 def test_each_source_weighs_the_same_however_many_items_it_has():
-    rng = np.random.default_rng(0)
     rows = on_grid(
-        rng.normal(size=(1000, 4)) * np.where(np.arange(1000) < 980, 1, 3)[:, None]
+        np.random.default_rng(0).normal(size=(1000, 4)) * np.where(np.arange(1000) < 980, 1, 3)[:, None]
         + (np.arange(1000) >= 980)[:, None]
     )
     found = sums_of(rows, ["real"] * 1000, ["many"] * 980 + ["few"] * 20)
-    expected = (rows[:980].mean(0) + rows[980:].mean(0)) / 2
-    assert np.allclose(found.means(["real"])[0], expected)
+    assert np.allclose(found.means(["real"])[0], (rows[:980].mean(0) + rows[980:].mean(0)) / 2)
     own = [np.cov(part.T) for part in (rows[:980], rows[980:])]
     apart = (rows[:980].mean(0) - rows[980:].mean(0)) / 2
     assert np.allclose(found.covariance()[0], (own[0] + own[1]) / 2 + np.outer(apart, apart))
@@ -135,8 +131,7 @@ def test_what_cannot_be_summed_or_solved_is_one_clear_line(wrong, said):
 def test_equal_pictures_and_two_thousand_families_are_solved_into_numbers(rows):
     names = [f"f{k}" for k in range(2000)]
     found = sums_of(on_grid(np.concatenate([rows, np.ones((2000, 6))])), ["real"] * 40 + names, ["s"] * 2040)
-    real = np.arange(2001) == 0
-    solved = Spread(found).discriminants(found.means(["real", *names]), real, 0.1, 1.0)
+    solved = Spread(found).discriminants(found.means(["real", *names]), np.arange(2001) == 0, 0.1, 1.0)
     assert np.isfinite(solved.weight).all()
     assert np.isfinite(solved.bias).all()
 
@@ -152,9 +147,8 @@ def test_an_update_by_sums_is_the_release_that_learnt_all_at_once(labelled):
     updated = discriminant.learn(step(second, ("real", "blocky", "striped"), known))
     assert torch.equal(before, torch.get_rng_state())
     kept = {name: value.numpy() for name, value in updated.kept.items()}
-    rows = [
-        discriminant.rows_of(known.network, item_features(known.network, one, CPU)) for one in (first, second)
-    ]
+    of_items = [item_features(known.network, one, CPU) for one in (first, second)]
+    rows = [discriminant.rows_of(known.network, features) for features in of_items]
     families = [*first.families, *second.families]
     assert equal(statistics_of(kept), sums_of(np.concatenate(rows), families, ["test"] * 80))
     features = torch.from_numpy(item_features(updated.network, second, CPU))

@@ -108,20 +108,17 @@ def test_a_model_of_another_layout_is_still_refused_by_name(tmp_path):
     given = timm.create_model("test_vit", pretrained=False).state_dict()
     del given["blocks.1.mlp.fc1.weight"]
     weights = read_weights(written(tmp_path / "w.safetensors", given))
-    with pytest.raises(
-        WeightsError, match=r"it lacks blocks\.1\.mlp\.fc1\.weight.*name the model that it is of"
-    ):
+    told = r"it lacks blocks\.1\.mlp\.fc1\.weight.*name the model that it is of"
+    with pytest.raises(WeightsError, match=told):
         put(network(architecture_of("test_vit", crop_px=64, width=8)), weights, CLASSES)
 
 
 def test_a_whole_network_goes_on_with_its_head_and_its_scales(items, tmp_path):
     other = network(seed=7)
     other.feature_mean.fill_(3.0)
-    file = written(tmp_path / "weights.safetensors", other.state_dict())
-    step = a_step(items, read_weights(file))
+    step = a_step(items, read_weights(written(tmp_path / "weights.safetensors", other.state_dict())))
     assert same(other.state_dict(), start(step).state_dict())
-    none = Step(items, CLASSES, TINY, recipe=FIRST)
-    kept, own = (_scales_begun_with(one) for one in (step, none))
+    kept, own = (_scales_begun_with(one) for one in (step, Step(items, CLASSES, TINY, recipe=FIRST)))
     assert torch.equal(kept, other.feature_mean)
     assert not torch.equal(own, other.feature_mean)
 
@@ -163,10 +160,7 @@ def test_other_classes_begin_with_what_is_below_the_head(tmp_path):
         (lambda: network(classes=5).state_dict(), "a head of 5 logits, and the first task has 2"),
         (lambda: network(TINY.model_copy(update={"width": 16})).state_dict(), "does not fit the network"),
         (lambda: network(TINY.model_copy(update={"head": "cosine"})).state_dict(), "it has head.scale"),
-        (
-            lambda: network(Architecture(backbone="none", crop_px=64, width=8)).state_dict(),
-            "it lacks backbone",
-        ),
+        (lambda: network(TINY.model_copy(update={"backbone": "none"})).state_dict(), "it lacks backbone"),
         (lambda: timm.create_model("resnet10t", pretrained=False).state_dict(), "it lacks"),
         (lambda: {"x": torch.zeros(1)}, "it lacks conv_stem.weight and"),
     ],

@@ -59,13 +59,12 @@ def test_map_is_by_cddbs_probability_and_map_mass_by_that_of_a_release():
 def reference(points):
     """A reference set of these rows, by class, in coordinates that are those of the raw features."""
     rows = np.array([row for of in points.values() for row in of], np.float32)
-    names = tuple(name for name, of in points.items() for _ in of)
     same = {"mean": np.zeros(2, np.float32), "whitening": np.eye(2, dtype=np.float32)}
     return Reference(
         **{"features": rows, "embeddings": rows, "traces": rows, "trace_whitening": same["whitening"]},
         **same | {f"embedding_{name}": value for name, value in same.items()},
         ids=tuple(map(str, range(len(rows)))),
-        families=names,
+        families=tuple(name for name, of in points.items() for _ in of),
         trace_widths=np.array([2]),
     )
 
@@ -81,8 +80,7 @@ def test_the_score_is_how_much_nearer_an_item_is_to_the_lone_source_than_to_any_
 
 def test_whether_an_item_is_a_fake_is_nothing_to_it():
     # The real of the lone source and a fake beside it differ from others alike.
-    beside = np.array([(10, 0), (10, 0)], np.float32)
-    real, fake = lone_source_scores(reference(KNOWN), "b", beside)
+    real, fake = lone_source_scores(reference(KNOWN), "b", np.array([(10, 0), (10, 0)], np.float32))
     assert real == fake
 
 
@@ -110,10 +108,8 @@ def expert(tmp_path):
     graph = helper.make_graph(nodes, "expert", [given], [told], kept)
     theirs = tmp_path / "theirs.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), theirs)
-    wanted = ExpertContract(
-        name="green", input="resize", side_px=SIDE, digest="", checkpoint="", licence="CC0-1.0"
-    )
-    return Expert(check_expert(theirs, wanted, tmp_path / "ours.onnx"), tmp_path / "ours.onnx")
+    ours = ExpertContract(name="green", input="resize", side_px=SIDE, digest="", checkpoint="", licence="MIT")
+    return Expert(check_expert(theirs, ours, tmp_path / "ours.onnx"), tmp_path / "ours.onnx")
 
 
 def painted(items, seed):
@@ -161,8 +157,7 @@ def test_the_budget_is_kept_and_a_shrunk_class_has_its_best(stream, tmp_path, mo
 def test_a_network_as_it_is_has_one_accuracy_whatever_was_learnt_before(stream, tmp_path, small, start):
     setup = replace(small, learner="fine-tuning", options=Options(scheme="bc", exposure="none"))
     Continual(replace(stream, tasks=stream.tasks[:1]), setup, 0, tmp_path, lambda *_: None).run()
-    weights = read_weights(tmp_path / "0.safetensors")
-    setup = replace(setup, start_from=weights).trained_epochs(0)
+    setup = replace(setup, start_from=read_weights(tmp_path / "0.safetensors")).trained_epochs(0)
     ((one, _),) = start(stream, tmp_path / "as it is", setup)
     matrix = one.outcome.accuracies()
     assert all(np.unique(row[~np.isnan(row)]).size == 1 for row in matrix)
@@ -271,8 +266,7 @@ def test_each_score_is_drawn_with_its_own_image():
 
     known, unseen = items(["a/real"] * 3, [1, 5, 3]), items(["b/fake", "b/real", "b/fake"], [4, 9, 2])
     images = Resamples([*known.groups, *unseen.groups], ["known"] * 3 + ["unseen"] * 3)
-    drawn = rejection_draws("unseen", known, unseen, "msp", images)["unseen.auc"]
-    for number, area in enumerate(drawn[:50]):
+    for number, area in enumerate(rejection_draws("unseen", known, unseen, "msp", images)["unseen.auc"][:50]):
         high, low = (
             np.repeat(of.rejection["msp"], images.of(of.groups.tolist())[number])
             for of in (unseen.take(np.array([True, False, True])), known)
@@ -293,8 +287,7 @@ def test_outliers_that_grow_and_become_tasks_are_rejected_at_each_step(stream, l
 
 
 def test_classes_none_of_which_is_real_are_counted_by_the_very_class(classes, tmp_path, small, start):
-    setup = replace(small, rejection=("energy", "fused"))
-    ((one, _),) = start(classes, tmp_path, setup)
+    ((one, _),) = start(classes, tmp_path, replace(small, rejection=("energy", "fused")))
     assert one.figures.aa == pytest.approx(one.figures.closed_set_accuracy)
     assert one.figures.unseen.auc is not None
     assert one.figures.reals_unknown is None
@@ -316,8 +309,7 @@ def test_a_score_of_crops_and_one_with_its_head_stand_beside_post_hoc_ones(
     names = ("ber", "odin-published", "augmix", "fused", "energy", "relation", "relation-published")
     two = replace(stream, tasks=stream.tasks[:2])
     later = OutlierSet("c", stream.tasks[2].test)
-    setup = replace(small, rejection=names)
-    ((one, scores),) = start(replace(two, outliers=(later,)), tmp_path, setup)
+    ((one, scores),) = start(replace(two, outliers=(later,)), tmp_path, replace(small, rejection=names))
     assert one.figures.unseen.auc is not None
     assert one.figures.unseen.caught_deployed is None  # the deployed threshold is the gate's
     ((plain, gate),) = start(replace(two, outliers=(later,)), tmp_path / "gate")

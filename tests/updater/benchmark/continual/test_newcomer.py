@@ -225,13 +225,11 @@ def test_the_report_has_them_with_the_interval_of_the_mean_power_over_the_seeds(
 
 
 def test_the_report_has_each_family_and_how_far_families_lie_apart():
-    def of(auc):
-        return {"within_source.auc": Value(value=auc, n=40)}
+    def run(gan):
+        of = {"gan": gan, "diffusion": 0.9}
+        return {name: {"within_source.auc": Value(value=auc, n=40)} for name, auc in of.items()}
 
-    runs = [
-        make_run(seed, Figures(), families={"gan": of(0.6 + seed / 10), "diffusion": of(0.9)})
-        for seed in (0, 1)
-    ]
+    runs = [make_run(seed, Figures(), families=run(0.6 + seed / 10)) for seed in (0, 1)]
     told = json.loads(report_json(runs))
     assert told["families"]["gan"]["within_source.auc"]["mean"] == pytest.approx(0.65)
     assert told["families"]["gan"]["within_source.auc"]["n"] == 40
@@ -305,8 +303,7 @@ def test_training_is_as_long_and_as_fast_as_published(name, epochs, rates):
 
 
 def test_dytoxs_network_has_the_published_size():
-    setup = setup_of(chosen("cddb-dytox"))
-    network = TaskTokens(setup.architecture, [(0, 2)])
+    network = TaskTokens(setup_of(chosen("cddb-dytox")).architecture, [(0, 2)])
     blocks = network.backbone.whole.blocks
     assert (len(blocks), blocks[0].attn.v.out_features, blocks[0].attn.num_heads) == (8, 768, 16)
     assert network.attention.heads == 16

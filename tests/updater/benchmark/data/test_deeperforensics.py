@@ -77,9 +77,8 @@ def test_the_real_carries_the_distortions_of_its_forgery_and_has_yet_to_get_them
 
 
 def test_without_distortions_nothing_is_distorted(data, originals):
-    assert {(e.distortions, e.distorted) for e in load_deeperforensics(data, originals).entries} == {
-        ((), False)
-    }
+    entries = load_deeperforensics(data, originals).entries
+    assert {(e.distortions, e.distorted) for e in entries} == {((), False)}
 
 
 def test_a_method_of_faceforensics_is_in_the_splits_of_the_targets_beside_the_same_reals(data, originals):
@@ -217,8 +216,7 @@ def test_a_hidden_set_is_a_test_of_reals_and_fakes(tmp_path):
     with pytest.raises(LayoutError, match="fake"):
         load_hidden(tmp_path)
     touch(tmp_path / "fake/a.mp4")
-    listing = load_hidden(tmp_path)
-    assert [(e.label, e.split, e.group) for e in listing.entries] == [
+    assert [(e.label, e.split, e.group) for e in load_hidden(tmp_path).entries] == [
         (0, "test", "real/a.mp4"),
         (1, "test", "fake/a.mp4"),
     ]

@@ -108,8 +108,7 @@ def test_images_of_opencils_layout_stand_alone_in_whatever_folder(tmp_path, read
     for name in ("cat", "dog"):
         lay(tmp_path, frames(f"id/{name}/train/images", "n01440764", 4) + frames(f"id/{name}/test", "x", 2))
     lay(tmp_path, frames("ood/noise", "7", 2))
-    stream = load_folders(tmp_path, reader, base=2, calibration_share=0)
-    assert len(set(stream.tasks[0].train.groups)) == 8
+    assert len(set(load_folders(tmp_path, reader, base=2, calibration_share=0).tasks[0].train.groups)) == 8
 
 
 def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path, reader):

@@ -55,10 +55,8 @@ def test_pictures_are_distorted_whole_before_they_are_cut(tmp_path):
     (fake,) = [i for i, name in enumerate(test.families) if name == "gan/fake"]
     found = distort_items(test, stream, "jpeg:3")
     assert np.array_equal(found.crops[found.starts[fake] : found.starts[fake + 1]], wanted)
-    cut_first = distort_crops(
-        np.random.default_rng(0), test.crops[test.starts[fake] :][:2], [Step("jpeg", 3)]
-    )
-    assert not np.array_equal(wanted, cut_first)
+    cropped = distort_crops(np.random.default_rng(0), test.crops[test.starts[fake] :][:2], [Step("jpeg", 3)])
+    assert not np.array_equal(wanted, cropped)
     (top / "gan/val/1_fake/0.png").write_bytes(picture(99))
     with pytest.raises(ChangedMediaError, match="png changed"):
         distort_items(test, stream, "jpeg:3")
@@ -198,8 +196,7 @@ def test_media_is_decoded_once_and_a_damaged_cache_is_made_again(tmp_path, monke
     flipped, cut = sorted(kept)
     flipped.write_bytes(kept[flipped][:-9] + bytes([kept[flipped][-9] ^ 1]) + kept[flipped][-8:])
     cut.write_bytes(kept[cut][:100])
-    again = load()
-    assert np.array_equal(train, again.tasks[0].train.crops[:])
+    assert np.array_equal(train, load().tasks[0].train.crops[:])
     assert {path: path.read_bytes() for path in cache.iterdir()} == kept
 
     # What is cached needs no decoding; another plan does.
@@ -352,8 +349,7 @@ def test_steps_share_the_classes_out_once_each():
     assert [len(step) for step in steps] == [10] * 10
     assert len({name for step in steps for name in step}) == 100
     cuts = ("abcdefg", 3, 2), ("abcdef", 3, 2), ("ab", 10, 10)
-    sizes = [[len(step) for step in in_steps(*cut, 1)] for cut in cuts]
-    assert sizes == [[3, 2, 2], [3, 2, 1], [2]]
+    assert [[len(step) for step in in_steps(*cut, 1)] for cut in cuts] == [[3, 2, 2], [3, 2, 1], [2]]
     assert in_steps("abcdefg", 3, 2, 1) != in_steps("abcdefg", 3, 2, 2)
 
 
@@ -383,7 +379,7 @@ def test_released_lists_name_classes_and_outlier_sets(lists, reader):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "told"),
+    ("file", "data", "told"),
     [
         ("images_classic/test_tin/t/1.png", None, "test_tin.txt names 'test_tin/t/1.png -1': no file"),
         (f"{LISTS}train_cifar100.txt", None, "has the lists of nothing"),
@@ -392,10 +388,8 @@ def test_released_lists_name_classes_and_outlier_sets(lists, reader):
         ("images_classic/test_svhn/s/0.png", picture(0), "are one picture in two sets: remove one"),
     ],
 )
-def test_what_lists_lack_is_one_line_before_a_picture_is_read(
-    lists, reader, monkeypatch, file, content, told
-):
-    (lists / file).unlink() if content is None else (lists / file).write_bytes(content)
+def test_what_lists_lack_is_one_line_before_a_picture_is_read(lists, reader, monkeypatch, file, data, told):
+    (lists / file).unlink() if data is None else (lists / file).write_bytes(data)
     monkeypatch.setattr(CropReader, "read", lambda *_: pytest.fail("a picture was decoded"))
     with pytest.raises(LayoutError, match=re.escape(told)):
         load_folders(lists, reader)

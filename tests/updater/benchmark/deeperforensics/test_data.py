@@ -239,9 +239,7 @@ def test_every_training_is_tested_on_every_test_and_one_under_each_distortion(fo
     for tested in said["table"].values():
         assert list(tested) == ["std", "mix2", "hidden"]
         assert all({"acc", "auc", "balanced_acc", "log_loss"} == set(of) for of in tested.values())
-        assert all(
-            cell["n"] == 4 and cell["sd"] is not None for of in tested.values() for cell in of.values()
-        )
+        assert all(one["n"] == 4 and one["sd"] is not None for of in tested.values() for one in of.values())
     assert list(said["by_distortion"]) == [f"{name}:{level}" for name in DEEPERFORENSICS for level in (1, 5)]
     assert said["by_distortion"]["GNC:5"]["auc"]["n"] == 2
     write_reports(tmp_path, found)
@@ -272,8 +270,7 @@ def test_a_seed_that_is_done_is_not_redone_or_overwritten_by_another_choice(meas
         measure(folder, seeds=range(3))
     with pytest.raises(ResultsError, match="holds a run of test"):
         measure(folder, RunChoices.from_names("std,std+rand", "std", "forensic", synthetic=False))
-    grid = compare([folder, folder])
-    assert grid.rows[-1] == ("seeds", "2", "2")
+    assert compare([folder, folder]).rows[-1] == ("seeds", "2", "2")
 
 
 def test_clips_are_told_right_by_a_score_of_a_half_whatever_the_classes_sizes():

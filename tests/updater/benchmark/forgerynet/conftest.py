@@ -44,8 +44,7 @@ def run_task():
 
     def go(choices, tree, folder, *, seeds=range(1), progress=no_progress):
         data = read_tree(choices, tree, read_other(choices))
-        cpu = torch.device("cpu")
-        task = benchmark(choices, data, cache=tree / "cache", device=cpu, weights=None)
+        task = benchmark(choices, data, cache=tree / "cache", device=torch.device("cpu"), weights=None)
         return list(run_seeds(task, seeds, folder, command=("forgewatch",), device="cpu", progress=progress))
 
     return go

@@ -81,8 +81,7 @@ def test_stretches_are_found_and_told_by_family(measure):
 
 @pytest.mark.slow
 def test_cross_leaves_each_family_out_in_turn(measure):
-    outcome = measure(model="frames", protocol="cross")
-    assert {name: set(of) for name, of in outcome.table.items()} == {
+    assert {name: set(of) for name, of in measure(model="frames", protocol="cross").table.items()} == {
         "all but DeepFakes": {"DeepFakes"},
         "all but Talking-head Video": {"Talking-head Video"},
     }
@@ -169,8 +168,7 @@ def test_a_loss_without_positives_is_a_number():
 
 
 def test_of_bsns_overlaps_the_middle_class_is_not_empty_and_the_low_one_does_not_take_all():
-    overlaps = torch.tensor([0.9] * 4 + [0.4] * 4 + [0.1] * 32)
-    weights = _weights(overlaps)
+    weights = _weights(torch.tensor([0.9] * 4 + [0.4] * 4 + [0.1] * 32))
     assert weights[4:8].sum() == pytest.approx(4)
     assert weights[8:].sum() == pytest.approx(8)
 
@@ -186,15 +184,13 @@ def test_bmn_samples_a_ramp_along_each_segment():
     ramp = torch.arange(bmn.POINTS, dtype=torch.float32) @ bmn.sampling()
     along = ramp.reshape(32, bmn.POINTS - 1, bmn.POINTS - 1)
     # From point 20 to 30, half of it more on both sides: 15 to 35.
-    wanted = np.linspace(15, 35, 96).reshape(32, 3).mean(1)
-    assert np.allclose(along[:, 9, 20].numpy(), wanted, atol=1e-4)
+    assert np.allclose(along[:, 9, 20].numpy(), np.linspace(15, 35, 96).reshape(32, 3).mean(1), atol=1e-4)
     assert along[:, 40, 20].abs().max() == 0, "a segment beyond the clip is nothing"
 
 
 def test_bmn_has_the_papers_sizes():
     network = bmn.BoundaryMatching(400, (256, 128, 512))
-    counted = sum(parameter.numel() for parameter in network.sum_up.parameters())
-    assert counted == 128 * 32 * 512 + 512
+    assert sum(parameter.numel() for parameter in network.sum_up.parameters()) == 128 * 32 * 512 + 512
     maps, edges = network(torch.zeros(1, 400, bmn.POINTS))
     assert maps.shape == (1, 2, bmn.POINTS - 1, bmn.POINTS - 1)
     assert edges.shape == (1, 2, bmn.POINTS)
@@ -240,8 +236,7 @@ def test_what_cannot_be_used_is_counted(file, tmp_path):
         entry(file, Extent(4, 5)),
     ]
     assert videos(listed, tmp_path / "cache", tally) == []
-    told = [note.partition(" (first")[0] for note in tally.notes()]
-    assert told == [
+    assert [note.partition(" (first")[0] for note in tally.notes()] == [
         "1 videos are labelled as a whole, and left out of the temporal task",
         "1 videos cannot be decoded, or change their size, and are left out",
         "1 videos cannot be read, and are left out",

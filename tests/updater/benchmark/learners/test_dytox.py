@@ -47,7 +47,7 @@ def test_task_attention_by_hand():
         token = tokens[task].expand(3, 1, width)
         z = block.before(torch.cat([token, patches], 1))
         q, k, v = (
-            (part.weight @ z.mT).mT.reshape(3, 6, heads, 2) for part in (block.query, block.key, block.value)
+            (of.weight @ z.mT).mT.reshape(3, 6, heads, 2) for of in (block.query, block.key, block.value)
         )
         scores = torch.einsum("mhd,mphd->mhp", q[:, 0], k) / math.sqrt(width / heads)
         share = scores.exp() / scores.exp().sum(2, keepdim=True)
@@ -58,8 +58,7 @@ def test_task_attention_by_hand():
 
 def test_no_task_sees_anothers_token():
     block, tokens, patches = TaskAttention(8), torch.randn(3, 8), torch.randn(2, 4, 8)
-    alone = block(tokens[:2], patches)
-    assert torch.allclose(block(tokens, patches)[:, :2], alone, atol=1e-5)
+    assert torch.allclose(block(tokens, patches)[:, :2], block(tokens[:2], patches), atol=1e-5)
 
 
 @pytest.mark.parametrize(("tasks", "count"), [([(0, 2), (2, 5)], 5), ([(0, 2), (0, 2)], 2)])
@@ -88,8 +87,7 @@ def test_tokens_are_the_positions_of_the_last_map():
 
 @pytest.mark.parametrize("forensic", [True, False])
 def test_growing_leaves_the_old_logits_as_they_were(forensic):
-    architecture = TINY.model_copy(update={"forensic": forensic})
-    old = TaskTokens(architecture, [(0, 2)]).eval()
+    old = TaskTokens(TINY.model_copy(update={"forensic": forensic}), [(0, 2)]).eval()
     new = grow_network(old, [(0, 2), (2, 5)]).eval()
     crops = torch.rand(3, 3, 64, 64) * 255
     with torch.no_grad():
@@ -121,13 +119,10 @@ def test_the_loss_is_that_of_the_published_code(scheme, released, gradient, labe
     step = Step(items, CLASSES, TINY, TrainedModel(TaskTokens(TINY, [(0, 2)]), OLD), chosen, recipe)
     network, target, logits = dytox.start(step), torch.tensor([0, 2, 3]), LOGITS.clone().requires_grad_()
     network.divergence = None
-    monkeypatch.setattr(
-        dytox, "teacher_output", lambda *_: lambda batch: batch.output._replace(logits=TEACHER)
-    )
+    monkeypatch.setattr(dytox, "teacher_output", lambda *_: lambda of: of.output._replace(logits=TEACHER))
     output = NetworkOutput(logits, torch.zeros(3), torch.zeros(3, network.embedding_size), torch.zeros(3, 0))
-    value = dytox._loss(step, network, training_set(step, network))(
-        Batch(output, torch.arange(3), target, target)
-    )
+    loss = dytox._loss(step, network, training_set(step, network))
+    value = loss(Batch(output, torch.arange(3), target, target))
     torch.autograd.backward(value)
     assert value.item() == pytest.approx(released, abs=2e-6)
     assert logits.grad[0].tolist() == pytest.approx(gradient, abs=2e-6)
@@ -143,8 +138,7 @@ def test_the_divergence_tells_new_classes_from_one_another_and_from_all_that_is_
     value = dytox.divergence(network, embedding, labels)
     scores = network.divergence(embedding[:4, 8:16])
     wanted = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0]])
-    each = wanted * scores.sigmoid().log() + (1 - wanted) * (1 - scores.sigmoid()).log()
-    by_hand = -each.mean()
+    by_hand = -(wanted * scores.sigmoid().log() + (1 - wanted) * (1 - scores.sigmoid()).log()).mean()
     assert value.item() == pytest.approx(by_hand.item(), rel=1e-5)
     torch.autograd.backward(value)
     assert (embedding.grad[:4, 8:16] != 0).any(1).all(), "the newest task's part"
@@ -165,10 +159,8 @@ def test_an_update_adds_a_token_and_keeps_the_old_one(scheme, labelled):
     assert not same("backbone", first.network, second.network)
     assert second.network.head.tasks == (((0, 2), (0, 2)) if scheme == "bc" else ((0, 2), (2, 4)))
     assert second.network.divergence is None
-    known = dytox.learn(
-        Step(train, CLASSES, TINY, second, options, replace(RECIPE, backbone_steps=0), seed=2)
-    )
-    assert len(known.network.tokens) == 2, "a step without new classes brings no token"
+    same_classes = Step(train, CLASSES, TINY, second, options, replace(RECIPE, backbone_steps=0), seed=2)
+    assert len(dytox.learn(same_classes).network.tokens) == 2, "a step without new classes brings no token"
 
 
 def same(prefix, one, other):
@@ -181,12 +173,10 @@ def same(prefix, one, other):
 def test_the_balanced_stage_frees_what_the_earlier_tasks_have_and_keeps_the_backbone(labelled, monkeypatch):
     first = dytox.learn(Step(labelled(dict.fromkeys(OLD, 4)), OLD, TINY, recipe=RECIPE))
     train = labelled(dict.fromkeys(CLASSES, 3), seed=1)
-    recipe = replace(RECIPE, backbone_steps=0)
-    second = dytox.learn(Step(train, CLASSES, TINY, first, recipe=recipe, seed=1))
+    second = dytox.learn(Step(train, CLASSES, TINY, first, recipe=replace(RECIPE, backbone_steps=0), seed=1))
     assert same("backbone", first.network, second.network)
-    assert not any(
-        same(old, first.network, second.network) for old in ("tokens.0", "norms.0", "head.parts.0")
-    )
+    old = ("tokens.0", "norms.0", "head.parts.0")
+    assert not any(same(name, first.network, second.network) for name in old)
 
 
 def test_it_goes_on_only_from_its_own(labelled):
@@ -214,18 +204,9 @@ GATE = GateParameters(terms=OF_THE_LOGITS, clip=50, unknown_threshold=0, fake_th
 @pytest.fixture(scope="module", params=[CONVIT, PLAIN], ids=lambda one: one.backbone)
 def learnt(request, labelled):
     """Two tasks learnt, one after the other."""
-    first = dytox.learn(
-        Step(labelled(dict.fromkeys(SERVED_OLD, 3)), SERVED_OLD, request.param, recipe=SERVED_RECIPE)
-    )
-    return dytox.learn(
-        Step(
-            labelled(dict.fromkeys(SERVED_CLASSES, 3)),
-            SERVED_CLASSES,
-            request.param,
-            first,
-            recipe=SERVED_RECIPE,
-        )
-    )
+    first = Step(labelled(dict.fromkeys(SERVED_OLD, 3)), SERVED_OLD, request.param, recipe=SERVED_RECIPE)
+    items, known = labelled(dict.fromkeys(SERVED_CLASSES, 3)), dytox.learn(first)
+    return dytox.learn(Step(items, SERVED_CLASSES, request.param, known, recipe=SERVED_RECIPE))
 
 
 def test_joint_training_is_one_task_of_all_classes_whatever_was_learnt_before(learnt, labelled):
@@ -322,7 +303,6 @@ def test_a_convit_of_its_own_width_is_read_as_in_the_paper_and_takes_its_publish
     found = network.backbone.whole.state_dict()
     assert torch.equal(found["blocks.7.mlp.fc1.weight"], given["blocks.7.mlp.fc1.weight"])
     torch.autograd.backward(network(torch.rand(2, 3, 64, 64), torch.eye(2)).logits.sum())
-    lacking = [
+    assert [
         name for name, value in network.named_parameters() if value.requires_grad and value.grad is None
-    ]
-    assert lacking == ["pseudo_head.weight", "pseudo_head.bias"]
+    ] == ["pseudo_head.weight", "pseudo_head.bias"]

@@ -40,10 +40,9 @@ def test_balanced_distillation_by_hand():
     teacher = torch.tensor([[math.log(4.0), 0.0, 0.0]])
     student = torch.tensor([[0.0, 0.0, math.log(2.0)]], requires_grad=True)
     # At T = 1: softmax 4:1:1 by weights 1:2:1 is 4:2:1, over 7; the student says 1:1:2, over 4.
-    weight = torch.tensor([1.0, 2.0, 1.0])
     wanted, says = [4 / 7, 2 / 7, 1 / 7], [1 / 4, 1 / 4, 1 / 2]
     by_hand = sum(p * math.log(p / q) for p, q in zip(wanted, says, strict=True))
-    value = foster.balanced_distillation(student, teacher, weight, temperature=1.0)
+    value = foster.balanced_distillation(student, teacher, torch.tensor([1.0, 2.0, 1.0]), temperature=1.0)
     assert value.item() == pytest.approx(by_hand, rel=1e-5)
     torch.autograd.backward(value)
     assert student.grad[0].tolist() == pytest.approx(
@@ -118,8 +117,7 @@ def test_boosting_is_the_sum_of_its_three_losses_and_reaches_every_logit(old, la
     target = torch.tensor([0, 2, 3])
     logits = boosted.head(embedding).detach().requires_grad_()
     output = foster.NetworkOutput(logits, torch.zeros(3), embedding, torch.zeros(3, 0))
-    batch = Batch(output, target, target, target)
-    value = foster.boosting_loss(step, data, boosted, weight)(batch)
+    value = foster.boosting_loss(step, data, boosted, weight)(Batch(output, target, target, target))
 
     def nll(scores):
         return -torch.stack([scores[i].softmax(0)[t].log() for i, t in enumerate(target)]).mean()

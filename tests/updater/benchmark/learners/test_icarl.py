@@ -88,21 +88,16 @@ def test_the_trained_head_goes_on_and_teaches(first, labelled):
     assert isinstance(first.network.head, CosineHead)
     assert first.network.architecture.head == "cosine"
     items = labelled({"real": 2, "blocky": 2, "striped": 4}, seed=2)
-    step = Step(items, ("real", "blocky", "striped"), TINY, first)
-    begun = start(step).head
+    begun = start(Step(items, ("real", "blocky", "striped"), TINY, first)).head
     assert torch.equal(begun.weight[:2], first.kept["head.weight"])
     assert torch.equal(begun.bias[:2], first.kept["head.bias"])
     assert torch.equal(load_trained(first).head.weight, first.kept["head.weight"])
 
 
 def test_a_network_whose_trained_head_is_gone_is_refused(first, labelled):
+    previous = TrainedModel(first.network, first.classes)
     with pytest.raises(ValueError, match="keeps the previous network's architecture"):
-        Step(
-            labelled({"striped": 2}),
-            ("real", "blocky", "striped"),
-            TINY,
-            TrainedModel(first.network, first.classes),
-        )
+        Step(labelled({"striped": 2}), ("real", "blocky", "striped"), TINY, previous)
 
 
 def test_what_classifies_is_a_network_that_a_release_can_hold(first):
@@ -192,17 +187,15 @@ def test_a_cosine_head_is_refused(learn, labelled):
 
 
 def test_an_update_ends_corrected(labelled, monkeypatch):
-    recipe = replace(FIRST, backbone_steps=0, balanced_steps=3, batch=8)
     step = Step(
         labelled({"real": 6, "blocky": 6}),
         ("real", "blocky"),
         TINY,
         options=Options(exposure="none"),
-        recipe=recipe,
+        recipe=replace(FIRST, backbone_steps=0, balanced_steps=3, batch=8),
     )
-    learnt = learn_bic(step)
     items = labelled({"real": 6, "blocky": 6, "striped": 6}, seed=1)
-    update = replace(step, train=items, classes=("real", "blocky", "striped"), previous=learnt)
+    update = replace(step, train=items, classes=("real", "blocky", "striped"), previous=learn_bic(step))
     found = learn_bic(update).network.head
     monkeypatch.setattr(bias_correction, "fit_correction", lambda *given: (1.0, 0.0))
     bare = learn_bic(update).network.head
@@ -213,8 +206,7 @@ def test_an_update_ends_corrected(labelled, monkeypatch):
 
 
 def test_the_factor_is_the_ratio_of_mean_norms():
-    weight = torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0], [0.0, 2.0]])
-    moved = bias_correction.align_weights(weight, 2)
+    moved = bias_correction.align_weights(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0], [0.0, 2.0]]), 2)
     # Old norms 5 and 1, new ones 10 and 2: the factor is 3 / 6.
     assert torch.allclose(moved, torch.tensor([[3.0, 4.0], [0.0, 1.0], [3.0, 4.0], [0.0, 1.0]]))
 
@@ -227,9 +219,8 @@ def test_without_old_or_without_new_classes_nothing_changes(old):
 
 def test_an_update_leaves_equal_mean_norms(labelled):
     recipe = replace(FIRST, backbone_steps=1, balanced_steps=5, batch=8)
-    options = Options(exposure="none")
     items = labelled({"real": 4, "blocky": 4})
-    first = Step(items, ("real", "blocky"), TINY, options=options, recipe=recipe)
+    first = Step(items, ("real", "blocky"), TINY, options=Options(exposure="none"), recipe=recipe)
     items = labelled({"real": 2, "blocky": 2, "striped": 4, "posterised": 4}, seed=1)
     classes = ("real", "blocky", "striped", "posterised")
     learnt = learn_wa(replace(first, train=items, classes=classes, previous=learn_wa(first)))

@@ -145,8 +145,7 @@ def test_fosters_compression_is_its_codes():
     wanted = wanted / wanted.sum(1, keepdim=True)
     student = LOGITS[:, 1:]
     ours = gradient(lambda logits: balanced_distillation(logits, TEACHER, weight), student)
-    theirs = gradient(lambda logits: published_distillation(logits, wanted), student)
-    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(ours, gradient(lambda logits: published_distillation(logits, wanted), student))
 
 
 def test_the_hinges_of_ber_vos_and_npos_are_its_codes():
@@ -176,11 +175,8 @@ CCIL_TEACHER = torch.tensor([[2.0, -0.5], [0.3, 0.1], [0.1, 0.8], [-0.9, 1.4], [
 def test_ccils_loss_is_its_codes(weight, smoothing, released, labelled, through_both, monkeypatch):
     step, _ = through_both("ccil", Options())
     train = labelled({"a/real": 1, "a/blocky": 1, "b/real": 2, "b/striped": 2})
-    options, recipe = (
-        Options(distillation=weight, exposure="none"),
-        replace(RECIPE, label_smoothing=smoothing),
-    )
-    step = replace(step, train=train, options=options, recipe=recipe)
+    options = Options(distillation=weight, exposure="none")
+    step = replace(step, train=train, options=options, recipe=replace(RECIPE, label_smoothing=smoothing))
 
     def said(logits):
         return NetworkOutput(logits, *torch.zeros(3, 6, 1))
@@ -191,8 +187,7 @@ def test_ccils_loss_is_its_codes(weight, smoothing, released, labelled, through_
     loss = ccil.loss_of(step, training_set(step, step.previous.network))
     assert loss(batch).item() == pytest.approx(released, abs=1e-5)
     if not weight:  # of a mixed batch each label counts by its share
-        turned = replace(batch, items=items.flip(0), target=target.flip(0))
-        both = 0.7 * loss(batch) + 0.3 * loss(turned)
+        both = 0.7 * loss(batch) + 0.3 * loss(replace(batch, items=items.flip(0), target=target.flip(0)))
         assert loss(replace(batch, mixed=0.7)).item() == pytest.approx(both.item())
 
 
@@ -213,10 +208,7 @@ def joined(one, other):
     """Two sets of items in one."""
     return replace(
         one,
-        **{
-            name: getattr(one, name) + getattr(other, name)
-            for name in ("ids", "families", "sources", "groups")
-        },
+        **{of: getattr(one, of) + getattr(other, of) for of in ("ids", "families", "sources", "groups")},
         crops=np.concatenate([one.crops, other.crops]),
         starts=np.concatenate([one.starts, one.starts[-1] + other.starts[1:]]),
     )
@@ -252,8 +244,7 @@ def test_an_update_never_looks_at_the_exemplars_crops_and_keeps_their_latents(it
     once = lrcil.learn(step)
     blind = replace(step.train, crops=step.train.crops.copy())
     blind.crops[:6] = 0
-    again = lrcil.learn(replace(step, train=blind))
-    other = again.network.state_dict()
+    other = lrcil.learn(replace(step, train=blind)).network.state_dict()
     assert all(torch.equal(value, other[name]) for name, value in once.network.state_dict().items())
     assert {name.partition(".")[2] for name in once.kept} == set(step.train.ids)
     for one in step.train.ids[:3]:
@@ -274,9 +265,7 @@ def test_the_latents_reach_the_head_and_every_class_weighs_the_same(items, first
 def test_what_is_stored_nowhere_is_learnt_as_media(items, first):
     bare = replace(first, kept={})
     assert lrcil.latents(update(items, bare)) is None
-    assert set(lrcil.learn(update(items, bare)).kept) >= {
-        f"rows.{one}" for one in items[0].take([0, 1, 4]).ids
-    }
+    assert {f"rows.{of}" for of in items[0].take([0, 1, 4]).ids} <= set(lrcil.learn(update(items, bare)).kept)
 
 
 def test_layers_below_learn_slower_and_their_normalisation_not_at_all(items, first):
@@ -302,9 +291,8 @@ def test_distillation_holds_the_replayed_logits(items, first):
         options = Options(distillation=weight, exposure="none")
         learnt = lrcil.learn(update(items, first, options=options, recipe=recipe)).network
         with torch.no_grad():
-            old, new = (
-                n.classify(torch.cat(exemplars), torch.cat(features)).logits for n in (first.network, learnt)
-            )
+            rows = torch.cat(exemplars), torch.cat(features)
+            old, new = (network.classify(*rows).logits for network in (first.network, learnt))
         return (torch.softmax(new[:, :2], 1) - torch.softmax(old, 1)).abs().mean()
 
     assert moved(30.0) < 0.7 * moved(0.0)

@@ -18,10 +18,8 @@ CLASSES = ("a/real", "a/blocky", "b/real", "b/striped")
 
 @pytest.fixture(scope="module")
 def steps(labelled):
-    first = labelled({"a/real": 12, "a/blocky": 12})
     second = labelled({"b/real": 12, "b/striped": 12}, seed=1)
-    architecture = Architecture(crop_px=64, frozen=True)
-    one = Step(first, CLASSES[:2], architecture)
+    one = Step(labelled({"a/real": 12, "a/blocky": 12}), CLASSES[:2], Architecture(crop_px=64, frozen=True))
     return one, lambda learnt: replace(one, train=second, classes=CLASSES, previous=learnt)
 
 

@@ -51,15 +51,13 @@ TRAIN = make({"real": 20, "blurred": 8, "striped": 8})
 
 
 def learn(train, classes, architecture, previous=None, **of_step):
-    before = previous and TrainedModel(*previous)
-    step = Step(train, classes, architecture, before, **of_step)
+    step = Step(train, classes, architecture, previous and TrainedModel(*previous), **of_step)
     return two_stages.learn(step).network
 
 
 def predictions(network, classes, items):
     rows, features = backbone_rows(network, items.crops, CPU), forensic_rows(network, items.crops, CPU)
-    output = classify_items(network, rows, features, items.starts)
-    return [classes[i] for i in output.logits.argmax(1)]
+    return [classes[i] for i in classify_items(network, rows, features, items.starts).logits.argmax(1)]
 
 
 def accuracy(network, classes, items):
@@ -88,8 +86,7 @@ def test_it_names_fresh_items_of_families_that_it_learnt(first):
 
 def test_the_same_seed_gives_the_same_network_and_leaves_the_global_state(first):
     before = torch.get_rng_state()
-    again = quick()
-    assert same(first, again)
+    assert same(first, quick())
     assert torch.equal(before, torch.get_rng_state())
     assert not same(first, quick(seed=4))
 
@@ -216,8 +213,7 @@ def test_the_more_old_classes_the_more_it_weighs():
 
 def test_less_forget_is_one_less_the_cosine():
     now = torch.tensor([[3.0, 4.0], [0.0, 2.0]], requires_grad=True)
-    before = torch.tensor([[4.0, 3.0], [0.0, 0.5]])
-    value = lucir.less_forget(now, before)
+    value = lucir.less_forget(now, torch.tensor([[4.0, 3.0], [0.0, 0.5]]))
     assert value.item() == pytest.approx((1 - 24 / 25) / 2, rel=1e-4)
     torch.autograd.backward(value)
     assert (now.grad[0] != 0).all()
@@ -260,10 +256,8 @@ def test_fixed_weights_neither_move_nor_decay(head):
 @pytest.mark.parametrize("head", ["linear", "cosine"])
 def test_an_update_keeps_the_weights_of_old_classes(head, labelled):
     architecture = TINY.model_copy(update={"head": head})
-    options = Options(exposure="none")
-    first = Step(
-        labelled({"real": 4, "blocky": 4}), ("real", "blocky"), architecture, options=options, recipe=RECIPE
-    )
+    options, items = Options(exposure="none"), labelled({"real": 4, "blocky": 4})
+    first = Step(items, ("real", "blocky"), architecture, options=options, recipe=RECIPE)
     learnt = lucir.learn(first)
     items = labelled({"real": 2, "blocky": 2, "striped": 4}, seed=1)
     after = lucir.learn(replace(first, train=items, classes=("real", "blocky", "striped"), previous=learnt))

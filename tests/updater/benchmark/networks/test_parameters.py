@@ -147,8 +147,7 @@ def test_it_has_as_many_weights_as_published():
     assert width == 64
     # With a head of ten classes 464,154: the paper's 0.46 million.
     assert sum(parameter.numel() for parameter in backbone.parameters()) + 64 * 10 + 10 == 464_154
-    convolutions = [module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]
-    assert len(convolutions) + 1 == 32
+    assert len([module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]) + 1 == 32
 
 
 def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
@@ -199,10 +198,8 @@ MADE = {
         name: (lambda name=name: make_image_network(name, 2, RECIPE.px), 0)
         for name in (
             "mobilenetv3_small_050",
-            "ela:test_resnet",
-            "highpass:test_resnet",
-            "gram:test_resnet",
             "f3net",
+            *(f"{of}:test_resnet" for of in ("ela", "highpass", "gram")),
         )
     },
     # But for mvit_v2_s, which takes clips of one size alone, and a minute for them.
@@ -234,10 +231,9 @@ def trained(name, checkpoint, progress):
 
     loss = map_loss if frames < 0 else training.cross_entropy
     job = training.TrainingJob(make, load, np.full(2, 0.5), name, recipe, loss)
-    network = training.train(
+    return training.train(
         job, seed=0, device=torch.device("cpu"), checkpoint=checkpoint, progress=progress
-    )
-    return network.state_dict()
+    ).state_dict()
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ from updater.training.weights import WeightsError
 
 def wave(cycles, side, px):
     """Grey as RGB [1, 3, px, px]: along each row the cosine of so many half cycles in a side."""
-    row = torch.cos(math.pi * cycles / side * (torch.arange(px) + 0.5))
-    return row.expand(1, 3, px, px).clone()
+    return torch.cos(math.pi * cycles / side * (torch.arange(px) + 0.5)).expand(1, 3, px, px).clone()
 
 
 def test_bands_of_a_picture_hold_its_waves_and_together_are_the_picture():
@@ -39,10 +38,8 @@ def test_bands_of_a_picture_hold_its_waves_and_together_are_the_picture():
 def test_a_windows_statistics_are_logarithms_of_its_coefficients_by_band():
     statistics = LocalStatistics()
     torch.nn.init.zeros_(statistics.filters.learnt)
-    assert [statistics(torch.rand(1, 3, px, px)).shape[1:] for px in (299, 64)] == [
-        (6, 149, 149),
-        (6, 31, 31),
-    ]
+    for px, side in ((299, 149), (64, 31)):
+        assert statistics(torch.rand(1, 3, px, px)).shape[1:] == (6, side, side)
     # The third window begins with the picture: of white its mean is 10 · 255, of a wave 255 · √(10 · 10 / 2).
     for cycles, band, size in ((0, 0, 2550), (7, 2, 255 * 50**0.5), (5, 1, 255 * 50**0.5)):
         found = statistics(wave(cycles, 10, 20))[0, :, 2, 2].detach()
@@ -85,9 +82,8 @@ def test_san_has_the_papers_size_and_its_codes_names(tmp_path, monkeypatch):
     with pytest.raises(BackboneError, match="cannot be made for images of 96 px"):
         make_image_network("san19_patchwise", 2, 96)
     monkeypatch.setattr(backbones, "_STAGES", backbones._STAGES[:2])
-    save_file(
-        state := timm.create_model("san19_patchwise").state_dict(), file := tmp_path / "san.safetensors"
-    )
+    state, file = timm.create_model("san19_patchwise").state_dict(), tmp_path / "san.safetensors"
+    save_file(state, file)
     begun = make_image_network("san19_patchwise", 2, 128, file)
     assert torch.equal(begun.backbone.layer1[2].sam.conv3.weight, state["layer1.2.sam.conv3.weight"])
     save_file({"conv1.weight": torch.zeros(1)}, file)

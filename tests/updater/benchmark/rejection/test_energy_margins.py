@@ -121,11 +121,9 @@ def test_ber_mixes_every_pair_as_published_and_in_ours_different_classes_only(dr
 
 
 def test_bers_outliers_lie_between_two_new_items(drawn, space, old):
-    draws = drawn(fit_ber, space.known(), old, FineTuning(batch=8))
-    embedding = torch.tensor(space.known().evidence.embedding)
-    new = embedding[torch.from_numpy(~old)]
+    new = torch.tensor(space.known().evidence.embedding)[torch.from_numpy(~old)]
     apart = torch.cdist(new, new)
-    for found in draws[0]:
+    for found in drawn(fit_ber, space.known(), old, FineTuning(batch=8))[0]:
         # On the segment between two of them, the distances to both add up to theirs.
         both = torch.cdist(found[None], new)[0]
         detour = both[:, None] + both[None] - apart
@@ -144,8 +142,7 @@ def unit(rows):
 
 
 def reach(rows, items, neighbours):
-    search = NearestNeighbors(n_neighbors=neighbours).fit(unit(items))
-    return search.kneighbors(unit(rows))[0][:, -1]
+    return NearestNeighbors(n_neighbors=neighbours).fit(unit(items)).kneighbors(unit(rows))[0][:, -1]
 
 
 def test_the_rim_is_where_scikit_learns_neighbours_are_farthest(items):
@@ -174,11 +171,9 @@ def test_ours_are_the_farthest_candidates_of_two_rim_items_of_each_new_class(dra
         members = torch.tensor(known.evidence.embedding[known.targets == number])
         for of_item in of_class.split(300):
             # All candidates share their noise, so that any outlier leads back to its rim item.
-            apart = (of_item[0] - 0.1 * noise)[:, None] - members[None]
-            item = int(apart.norm(dim=2).amin(0).argmin())
+            item = int(((of_item[0] - 0.1 * noise)[:, None] - members[None]).norm(dim=2).amin(0).argmin())
             assert item in rim(members).tolist()
-            candidates = members[item] + 0.1 * noise
-            farthest = np.sort(reach(candidates, members, 10))[-300:]
+            farthest = np.sort(reach(members[item] + 0.1 * noise, members, 10))[-300:]
             assert np.sort(reach(of_item, members, 10)) == pytest.approx(farthest, rel=1e-3)
 
 
@@ -227,9 +222,8 @@ def test_outliers_scatter_about_their_mean_as_their_class_does():
     found = virtual_outliers(torch.Generator().manual_seed(0), means, factor)
     covariance = np.cov(found.T.numpy())
     assert np.allclose(found.mean(0), means[0], atol=0.2)
-    assert np.allclose(
-        covariance / np.trace(covariance), factor @ factor.T / (factor**2).sum().item(), atol=0.01
-    )
+    wanted = factor @ factor.T / (factor**2).sum().item()
+    assert np.allclose(covariance / np.trace(covariance), wanted, atol=0.01)
 
 
 @pytest.mark.parametrize(("fit", "of_each"), [(fit_vos, 1), (fit_npos, 600)])

@@ -137,9 +137,8 @@ def test_the_fused_score_is_what_a_fitted_gate_gives():
     assert KNOWN.calibration_targets is not None
     families = NAMES[KNOWN.calibration_targets]
     apart = np.array([f"{i:03d}" for i in range(len(families))])
-    gate = fit_gate(gate_parts(KNOWN.calibration), families, apart)
     assert forensic.fit_fused(KNOWN)(FRESH) == pytest.approx(
-        unknown_scores(gate_parts(FRESH), gate), abs=1e-5
+        unknown_scores(gate_parts(FRESH), fit_gate(gate_parts(KNOWN.calibration), families, apart)), abs=1e-5
     )
 
 
@@ -242,9 +241,7 @@ def cross_entropy(logits, target):
 def loss_of(monkeypatch):
     """The loss of a batch of one new item and one exemplar, as the head begins."""
     losses = []
-    monkeypatch.setattr(
-        heads, "fine_tune", lambda head, loss, plan, seed: losses.append(loss(torch.Generator()))
-    )
+    monkeypatch.setattr(heads, "fine_tune", lambda head, loss, *_: losses.append(loss(torch.Generator())))
 
     def loss_of(fit, items, old=(False, True)):
         score = fit(items, np.array(old), 0, FineTuning(batch=1))
@@ -277,8 +274,7 @@ def test_augmix_adds_twelve_times_the_divergence_of_the_versions(loss_of):
     # Both sure of class 0 and 1 in turn: the middle of (1, 0), (1, 0) and (0, 1) is (2/3, 1/3).
     first, second = evidence((40, 0), (40, 0)), evidence((0, 40), (0, 40))
     sure = FitSet(first, np.array([0, 0]), np.eye(2, dtype="f"), np.zeros(2, "f"), versions=(first, second))
-    divergence = (2 * log(3 / 2) + log(3)) / 3
-    assert loss_of(augmix.fit, sure) == pytest.approx(2 * 12 * divergence, rel=1e-3)
+    assert loss_of(augmix.fit, sure) == pytest.approx(2 * 12 * (2 * log(3 / 2) + log(3)) / 3, rel=1e-3)
 
 
 def test_regmixup_takes_one_mean_over_items_and_mixtures():

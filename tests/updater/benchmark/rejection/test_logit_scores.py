@@ -1,5 +1,7 @@
 """The scores that read the logits, MSP, MaxLogit, energy, GEN, KL matching, pseudo; and ODIN's step."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -78,8 +80,7 @@ def test_gen_orders_answers_so_confident_that_pytorch_ood_gives_them_one_score()
 
 
 def test_a_class_that_is_never_named_has_no_typical_posterior():
-    score = logits_of.fit_klm(known([[4, 0, 0], [0, 4, 0]]))
-    of_first, of_third = score(evidence([[4, 0, 0], [0, 0, 4]]))
+    of_first, of_third = logits_of.fit_klm(known([[4, 0, 0], [0, 4, 0]]))(evidence([[4, 0, 0], [0, 0, 4]]))
     assert of_first == pytest.approx(0, abs=1e-12)
     assert of_third > 3
 
@@ -124,9 +125,7 @@ class LinearNetwork(nn.Module):
 
 def test_a_linear_networks_score_is_worked_by_hand():
     items = labelled([1, 3, 2])
-    means = [
-        items.crops[a:b].mean((1, 2, 3)).mean() for a, b in zip(items.starts, items.starts[1:], strict=False)
-    ]
+    means = [items.crops[a:b].mean((1, 2, 3)).mean() for a, b in pairwise(items.starts)]
     # The step is towards the answer: one epsilon up where the mean is above 100, and one down below.
     moved = np.array([m - 100 + 5 * np.sign(m - 100) for m in means])
     expected = -softmax(np.stack([moved, -moved], 1) / 1000, axis=1).max(1)
@@ -143,8 +142,7 @@ def test_a_networks_score_is_that_of_a_step_along_the_gradient(network):
     items = labelled([2])
     images = torch.tensor(items.crops).permute(0, 3, 1, 2).float().requires_grad_()
     pooling = torch.full((1, 2), 0.5)
-    logits = network(images, pooling).logits / 1000
-    (gradient,) = torch.autograd.grad(-logits.log_softmax(1).max(), images)
+    (gradient,) = torch.autograd.grad(-(network(images, pooling).logits / 1000).log_softmax(1).max(), images)
     with torch.no_grad():
         moved = network(images - 0.357 * gradient.sign(), pooling).logits.double() / 1000
     assert odin_scores(network, items) == pytest.approx(-moved.softmax(1).max(1).values.numpy(), rel=1e-6)

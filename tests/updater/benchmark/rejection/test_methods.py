@@ -28,8 +28,7 @@ def items(seed, count, *, unknown=False):
     axis = np.full(count, CLASSES + 1) if unknown else np.arange(count) % CLASSES
     embedding = 2 * np.eye(WIDTH)[axis] + rng.normal(0, 0.2, (count, WIDTH))
     features = 5 * np.eye(FEATURES)[axis % FEATURES] + rng.normal(0, 1, (count, FEATURES))
-    pseudo = rng.normal(3 if unknown else -3, 1, count)
-    arrays = (embedding @ WEIGHT.T, embedding, features, pseudo)
+    arrays = (embedding @ WEIGHT.T, embedding, features, rng.normal(3 if unknown else -3, 1, count))
     return Evidence(*(array.astype("f") for array in arrays))
 
 
@@ -95,9 +94,7 @@ CLUSTERED = FitSet(TRAINING, np.arange(36) % 3, HEAD_WEIGHT, BIAS)
 
 
 def test_react_that_cuts_nothing_is_the_energy():
-    calm = Evidence(
-        *(getattr(TRAINING, name) for name in ("logits", "embedding", "features", "pseudo_logit"))
-    )
+    calm = Evidence(*(getattr(TRAINING, of) for of in ("logits", "embedding", "features", "pseudo_logit")))
     assert embedding.fit_react(CLUSTERED, quantile=1.0)(calm) == pytest.approx(
         POST_HOC["energy"](CLUSTERED)(calm), abs=1e-5
     )
@@ -112,11 +109,8 @@ OWN_WEIGHT, OWN_BIAS = RNG.normal(0, 1, (4, 12)).astype("f"), RNG.normal(0, 0.5,
 
 def rectified(classes):
     """Embeddings as they come out of a ReLU."""
-    noise = RNG.normal(0, 0.6, (len(classes), 12))
-    embedding = np.maximum(OWN_WEIGHT[classes] + noise, 0).astype("f")
-    return Evidence(
-        embedding @ OWN_WEIGHT.T + OWN_BIAS, embedding, np.zeros((len(classes), 0), "f"), OWN_BIAS
-    )
+    rows = np.maximum(OWN_WEIGHT[classes] + RNG.normal(0, 0.6, (len(classes), 12)), 0).astype("f")
+    return Evidence(rows @ OWN_WEIGHT.T + OWN_BIAS, rows, np.zeros((len(classes), 0), "f"), OWN_BIAS)
 
 
 RECTIFIED = FitSet(rectified(np.arange(120) % 4), np.arange(120) % 4, OWN_WEIGHT, OWN_BIAS)
@@ -164,9 +158,8 @@ def test_the_relative_distance_leaves_out_a_class_without_items():
 @pytest.mark.parametrize(("power", "least_edge"), [(1.0, 0.03), (4.0, 0.0)])
 def test_relation_is_the_sum_of_the_ties_to_the_training_items(power, least_edge):
     likeness = cosine_similarity(FRESH.embedding.astype(float), TRAINING.embedding.astype(float))
-    agreement = softmax(FRESH.logits, axis=1) @ softmax(TRAINING.logits, axis=1).T
     expected = []
-    for row in np.maximum(likeness, 0) * agreement:
+    for row in np.maximum(likeness, 0) * (softmax(FRESH.logits, axis=1) @ softmax(TRAINING.logits, axis=1).T):
         expected.append(-sum(edge**power for edge in row if edge > least_edge))
     found = embedding.fit_relation(CLUSTERED, power=power, least_edge=least_edge)(FRESH)
     assert found == pytest.approx(expected, rel=1e-5)
@@ -202,10 +195,9 @@ def test_the_embedding_distance_is_scikit_learns_to_the_kth_neighbour(neighbours
 
 
 def test_the_embedding_distance_does_not_see_an_embeddings_length():
-    longer = Evidence(FRESH.logits, FRESH.embedding * 8, FRESH.features, FRESH.pseudo_logit)
-    assert embedding.fit_embedding_knn(CLUSTERED)(longer) == pytest.approx(
-        embedding.fit_embedding_knn(CLUSTERED)(FRESH), abs=1e-5
-    )
+    assert embedding.fit_embedding_knn(CLUSTERED)(
+        Evidence(FRESH.logits, FRESH.embedding * 8, FRESH.features, FRESH.pseudo_logit)
+    ) == pytest.approx(embedding.fit_embedding_knn(CLUSTERED)(FRESH), abs=1e-5)
 
 
 @pytest.mark.parametrize("fit", [embedding.fit_nnguide, embedding.fit_embedding_knn])
@@ -217,9 +209,8 @@ def test_more_neighbours_than_training_items_are_refused(fit):
 @pytest.mark.parametrize("head", ["linear", "cosine"])
 def test_a_networks_logits_follow_from_its_embedding_and_its_head(head):
     torch.manual_seed(0)
-    network = Network(
-        Architecture(backbone="lcnet_035", crop_px=32, width=8, forensic=False, head=head), 3
-    ).eval()
+    architecture = Architecture(backbone="lcnet_035", crop_px=32, width=8, forensic=False, head=head)
+    network = Network(architecture, 3).eval()
     with torch.no_grad():
         output = network(torch.rand(5, 3, 32, 32) * 255, torch.eye(5))
     found = known_of(network, evidence_of(network, output), np.zeros(5, np.int64))

@@ -36,9 +36,8 @@ def test_the_interval_agrees_with_scipys_percentile_bootstrap_of_scikit_learns_a
 
 def test_the_interval_of_a_share_is_the_normal_one():
     right = samples(400)[0] > 0.5
-    found = interval(shares(right, drawn_of_both(right, right)[0]), 0.9)
     error = math.sqrt(right.mean() * (1 - right.mean()) / len(right))
-    assert found == pytest.approx(
+    assert interval(shares(right, drawn_of_both(right, right)[0]), 0.9) == pytest.approx(
         (right.mean() - 1.645 * error, right.mean() + 1.645 * error), abs=0.15 * error
     )
 
@@ -60,8 +59,7 @@ def test_a_draw_has_the_figure_of_its_images_each_as_often_as_it_is_drawn(unknow
 
 def test_each_stratum_keeps_its_number_and_a_group_is_drawn_as_one():
     groups = ["a", "a", "b", "c", "d", "d", "e", "f"]
-    strata = ["x", "x", "x", "x", "y", "y", "y", "y"]
-    drawn = Resamples(groups, strata, rounds=200).of(groups)
+    drawn = Resamples(groups, ["x", "x", "x", "x", "y", "y", "y", "y"], rounds=200).of(groups)
     assert np.array_equal(drawn[:, 0], drawn[:, 1])
     assert np.array_equal(drawn[:, 4], drawn[:, 5])
     assert set(drawn[:, [0, 2, 3]].sum(1)) == set(drawn[:, [4, 6, 7]].sum(1)) == {3}

@@ -208,8 +208,7 @@ def test_the_page_stands_alone_and_escapes_everything():
 
 
 def test_a_page_without_rejection_has_no_curve_of_it():
-    page = report_page([run(0)], [{}])
-    assert [tag for tag, _ in Tags(page).seen].count("img") == 2
+    assert [tag for tag, _ in Tags(report_page([run(0)], [{}])).seen].count("img") == 2
 
 
 def test_one_task_and_scores_that_are_all_alike_can_be_shown():
@@ -239,9 +238,8 @@ def test_a_polygon_a_method_has_the_accuracy_of_each_domain(drawn_lines):
     def accuracies(*shares):
         return {f"${n}": {"acc": Figure(mean=share, sd=None, n=4)} for n, share in enumerate(shares)}
 
-    figure = plots.radar({"ours": accuracies(0.5, 0.75, 1.0), "$_theirs": accuracies(0.25, 0.5)})
     turned = [0, round(2 * math.pi / 3, 6), round(4 * math.pi / 3, 6), 0]
-    lines = drawn_lines(figure)
+    lines = drawn_lines(plots.radar({"ours": accuracies(0.5, 0.75, 1.0), "$_theirs": accuracies(0.25, 0.5)}))
     assert lines["ours"] == [list(at) for at in zip(turned, (0.5, 0.75, 1.0, 0.5), strict=True)]
     assert [r for _, r in lines["$_theirs"]] == [0.25, 0.5, pytest.approx(math.nan, nan_ok=True), 0.25]
 
@@ -250,8 +248,7 @@ def test_precision_falls_with_each_real_above_a_fake(drawn_lines):
     fake, score = np.array([True, False, True, False]), np.array([0.9, 0.8, 0.7, 0.1], np.float32)
     lines = drawn_lines(plots.precision_recall({"gan": (fake, score)}))
     # At the thresholds .1, .7, .8 and .9, and above all of them.
-    points = [[1, 0.5], [1, 0.666667], [0.5, 0.5], [0.5, 1], [0, 1]]
-    assert lines == {"gan, AP 0.833": points}
+    assert lines == {"gan, AP 0.833": [[1, 0.5], [1, 0.666667], [0.5, 0.5], [0.5, 1], [0, 1]]}
 
 
 def test_the_page_has_the_polygons_of_runs_beside_it(tmp_path):

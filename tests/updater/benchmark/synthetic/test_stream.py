@@ -59,8 +59,7 @@ def metadata(batch):
 def _auc(real, fake):
     values = np.concatenate([real, fake])
     known = np.isfinite(values)
-    is_fake = np.arange(len(values)) >= len(real)
-    return float(roc_auc_score(is_fake[known], values[known]))
+    return float(roc_auc_score((np.arange(len(values)) >= len(real))[known], values[known]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -112,9 +111,7 @@ def test_splits_share_no_group(batch):
 
 
 def test_every_scene_is_shown_once_and_reals_and_fakes_have_their_own(batch):
-    scenes = [
-        sample.group for samples in batch.values() for sample in samples if sample.group.startswith("scene-")
-    ]
+    scenes = [one.group for samples in batch.values() for one in samples if one.group.startswith("scene-")]
     assert len(scenes) == len(set(scenes))
 
 
@@ -132,13 +129,12 @@ def test_a_piece_of_a_photograph_keeps_its_pixels_and_its_jpeg_grid():
     path = next(path for path in PHOTOGRAPHS["after"] if f"photo-{path.stem}" == name)
     with Image.open(path) as image:
         whole = np.asarray(image.convert("RGB"))
-    at = [
+    assert [
         (top, left)
         for top in range(0, whole.shape[0] - 239, GRID_PX)
         for left in range(0, whole.shape[1] - 271, GRID_PX)
         if np.array_equal(whole[top : top + 240, left : left + 272], pixels)
     ]
-    assert at
 
 
 def test_a_name_tells_nothing_of_the_family(batch):

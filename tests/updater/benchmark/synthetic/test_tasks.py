@@ -88,9 +88,7 @@ def test_the_stream_is_the_one_that_was_frozen():
     if digest(0, count=1) == FROZEN:
         return
     frozen, found = json.loads(FROZEN_LOOK.read_text()), looks()
-    assert found.keys() == frozen.keys(), (
-        "families or splits changed: freeze anew, and measure all figures anew"
-    )
+    assert found.keys() == frozen.keys(), "families or splits changed: freeze and measure all figures anew"
     off = {name: (found[name], frozen[name]) for name in frozen if not alike(found[name], frozen[name])}
     assert not off, (
         "the stream's pictures changed by more than another processor's rounding: if that is meant, set"
@@ -121,8 +119,7 @@ SPLIT_NAMES = {"train": "train", "stream": "val", "after": "test"}
 def made(monkeypatch):
     """Every sample that is written, with its split, all of seed 7; clips of 24 frames."""
     samples = []
-    makers = {name: getattr(forgerynet, name) for name in ("make_local", "make_clip")}
-    for name, maker in makers.items():
+    for name, maker in {name: getattr(forgerynet, name) for name in ("make_local", "make_clip")}.items():
 
         def spy(seed, split, *number, make=maker):
             assert seed == 7
@@ -175,17 +172,11 @@ def test_every_family_and_each_kind_of_real_has_a_directory_of_its_own():
 
 
 # Media forged in part: the same each time, and forged where and when they say.
-def decoded(sample):
-    with av.open(io.BytesIO(sample.data), format="mp4") as container:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-
-
 @given(st.integers(0, 2**32), st.integers(2 * SHORTEST, 300))
 def test_stretches_are_one_to_three_none_shorter_than_nine_frames_and_some_is_real(seed, frames):
     segments = draw_stretches(np.random.default_rng(seed), frames)
     assert 1 <= len(segments) <= MOST
-    edges = [0, *(edge for segment in segments for edge in segment), frames]
-    lengths = np.diff(edges)
+    lengths = np.diff([0, *(edge for segment in segments for edge in segment), frames])
     assert (lengths[1:-1] >= SHORTEST).all()
     assert all(length == 0 or length >= SHORTEST for length in (lengths[0], lengths[-1]))
     assert lengths[::2].sum() >= SHORTEST
@@ -203,7 +194,9 @@ def test_the_same_number_gives_the_same_clip(family):
     assert clip.data != make_clip(3, "stream", family, 2).data
     assert clip.data != make_clip(4, "stream", family, 1).data
     assert clip.group != make_clip(3, "after", family, 1).group
-    assert decoded(clip).shape == (FRAMES, SIDE_PX, SIDE_PX, 3)
+    with av.open(io.BytesIO(clip.data), format="mp4") as container:
+        frames = np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+    assert frames.shape == (FRAMES, SIDE_PX, SIDE_PX, 3)
     assert bool(clip.segments) == (family != REAL)
 
 
@@ -225,8 +218,7 @@ def test_noise_is_anew_in_each_frame_and_all_else_of_the_camera_stays():
     window = scene[:, REACH_PX : REACH_PX + SIDE_PX, REACH_PX : REACH_PX + SIDE_PX]
     frames = film(rng, CAMERAS[1], state, [window] * 24).astype(np.float32)
     assert (frames[1:] != frames[:-1]).mean() > 0.1
-    means = frames.mean((1, 2))
-    assert np.ptp(means, axis=0).max() < 0.5
+    assert np.ptp(frames.mean((1, 2)), axis=0).max() < 0.5
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -138,16 +138,12 @@ def test_an_overlap_of_just_the_threshold_reaches_it(percent):
 )
 def test_seconds_reach_a_threshold_as_their_frames_do(percent, length):
     frames, seconds = np.array([0, length]), np.array([0, length * percent // 100])
-    overlap = tiou([seconds / 30], [frames / 30])[0, 0]
-    assert overlap < percent / 100, "rounding takes it below"
-    predicted = [[[*(seconds / 30), 1.0]]]
-    assert ap_at(predicted, [[frames / 30]], percent / 100) == 1
+    assert tiou([seconds / 30], [frames / 30])[0, 0] < percent / 100, "rounding takes it below"
+    assert ap_at([[[*(seconds / 30), 1.0]]], [[frames / 30]], percent / 100) == 1
 
 
 def test_a_share_leaves_a_video_of_few_without_any():
-    predicted = [[[0, 10, 0.9]], [[n, n + 5, 0.1] for n in range(9)]]
-    truth = [[[0, 10]], []]
-    by_name = figures(predicted, truth)
+    by_name = figures([[[0, 10, 0.9]], [[n, n + 5, 0.1] for n in range(9)]], [[[0, 10]], []])
     assert by_name["ar_2"] == 1
     assert by_name["ar_share_2"] == by_name["ar_share_5"] == 0
 
@@ -215,5 +211,4 @@ def test_without_a_face_the_place_that_changes_most_is_looked_at(tmp_path, featu
     path.write_bytes(to_h264(still, 10))
     corner = (slice(None), slice(CROP_PX, None), slice(2 * CROP_PX, None))
     shown = np.stack([to_rgb(frame) for frame in Clip(path, MAX_PIXELS).frames()])[corner]
-    found = frame_features(path, features, 0, None, MAX_PIXELS)
-    assert np.allclose(found, features(shown), atol=1e-3)
+    assert np.allclose(frame_features(path, features, 0, None, MAX_PIXELS), features(shown), atol=1e-3)

@@ -41,8 +41,7 @@ def written(data, name, content):
 
 def faceforensics(data):
     def at(rate, name, label, numbers):
-        masks = label != "FF-real"
-        return {name: video(data, f"FF/{label}/{rate}/{name}", label, numbers, masks)}
+        return {name: video(data, f"FF/{label}/{rate}/{name}", label, numbers, label != "FF-real")}
 
     return {
         "FaceForensics++": {
@@ -83,11 +82,9 @@ def test_another_root_and_backslashes_are_found_below_the_folder(data):
 
 def test_a_label_that_ends_in_real_is_real_and_every_other_is_forged(data):
     labels = ["CelebDFv1_real", "DFDC_Real", "YouTube-real", "real", "DFDC_Fake", "unreal", "FF-F2F"]
-    content = {
-        "S": {label: {"test": {f"v{n}": video(data, f"{n}", label, [1])}} for n, label in enumerate(labels)}
-    }
-    listing = load_deepfakebench(written(data, "S", content), data)
-    assert [(e.label, e.family) for e in listing.entries] == [
+    content = {of: {"test": {f"v{n}": video(data, f"{n}", of, [1])}} for n, of in enumerate(labels)}
+    content = {"S": content}
+    assert [(e.label, e.family) for e in load_deepfakebench(written(data, "S", content), data).entries] == [
         *[(0, "real")] * 4,
         *[(1, "DFDC_Fake"), (1, "unreal"), (1, "FF-F2F")],
     ]
@@ -120,9 +117,8 @@ def test_a_target_and_its_forgeries_are_one_group(data):
     assert groups["000"] != groups["010"]
     names = ["id0_0000", "id0_id1_0000", "id0_id2_0000", "id0_0001", "id1_0000"]
     content = {"Celeb-DF-v2": {"x_fake": {"test": {n: video(data, f"c/{n}", "x_fake", [1]) for n in names}}}}
-    groups = {
-        name: e.group for name, e in by_folder(load_deepfakebench(written(data, "C", content), data)).items()
-    }
+    listing = load_deepfakebench(written(data, "C", content), data)
+    groups = {name: e.group for name, e in by_folder(listing).items()}
     assert groups["id0_0000"] == groups["id0_id1_0000"] == groups["id0_id2_0000"]
     assert len(set(groups.values())) == 3
 
@@ -144,14 +140,8 @@ def test_reals_that_stand_in_all_splits_are_kept_in_the_test_and_told(data):
 
 
 def test_a_split_that_is_one_bare_entry_is_left_out_and_told(data):
-    content = {
-        "DFDC": {
-            "DFDC_Real": {
-                "test": {"a": video(data, "a", "DFDC_Real", [1])},
-                "val": video(data, "b", "DFDC_Real", [1]),
-            }
-        }
-    }
+    test, val = (video(data, name, "DFDC_Real", [1]) for name in "ab")
+    content = {"DFDC": {"DFDC_Real": {"test": {"a": test}, "val": val}}}
     listing = load_deepfakebench(written(data, "DFDC", content), data)
     assert [e.split for e in listing.entries] == ["test"]
     assert "DFDC/DFDC_Real/val" in noted(listing, "one bare entry")[0]

@@ -18,10 +18,7 @@ PARTS = {
         "odd.mp4": {"label": "MAYBE"},
         "gone.mp4": {"label": "REAL"},
     },
-    10: {
-        "ba.mp4": {"label": "FAKE", "original": "lost.mp4"},
-        "bb.mp4": {"label": "FAKE", "original": "lost.mp4"},
-    },
+    10: {name: {"label": "FAKE", "original": "lost.mp4"} for name in ("ba.mp4", "bb.mp4")},
 }
 
 
@@ -40,8 +37,7 @@ def data(tmp_path):
 
 
 def test_parts_train_in_the_order_of_their_numbers_and_the_test_tests(data):
-    listing = load_dfdc(data)
-    assert [(e.path.name, e.label, e.family, e.split) for e in listing.entries] == [
+    assert [(e.path.name, e.label, e.family, e.split) for e in load_dfdc(data).entries] == [
         ("aa.mp4", 0, "real", "train"),
         ("ab.mp4", 1, "DFDC", "train"),
         ("ac.mp4", 1, "DFDC", "train"),
@@ -106,5 +102,4 @@ def test_a_list_that_is_none_is_one_line(data, file, content):
     with pytest.raises(LayoutError, match=file) as error:
         load_dfdc(data)
     assert "\n" not in str(error.value)
-    opened = {Path(one.path) for one in psutil.Process().open_files()}
-    assert data / file not in opened
+    assert data / file not in {Path(one.path) for one in psutil.Process().open_files()}

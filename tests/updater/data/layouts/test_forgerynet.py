@@ -84,8 +84,7 @@ def test_a_reader_of_the_columns_would_get_it_wrong(images):
         for part in ("Training", "Validation")
         for line in (images / part / "image_list.txt").read_text().splitlines()
     }
-    wrong = [e for e in load_forgerynet(images, "image").entries if believed[e.path.name] != e.label]
-    assert len(wrong) == 2
+    assert len([e for e in load_forgerynet(images, "image").entries if believed[e.path.name] != e.label]) == 2
 
 
 def test_rows_that_contradict_their_directory_are_counted_and_told_once(images):
@@ -173,8 +172,7 @@ def test_hostile_rows_are_left_out_and_lead_nowhere(images):
     ]
     before = by_name(load_forgerynet(images, "image"))
     path = images / "Training/image_list.txt"
-    good = path.read_text().splitlines()
-    path.write_bytes("\n".join([*good, *strange]).encode("utf-8", "surrogateescape"))
+    path.write_bytes("\n".join([*path.read_text().splitlines(), *strange]).encode("utf-8", "surrogateescape"))
     listing = load_forgerynet(images, "image")
     assert by_name(listing) == before
     assert noted(listing, "no directory from 1 to 19")[0].startswith("4 ")
@@ -194,8 +192,7 @@ def test_every_directory_has_its_classes_of_two_three_and_sixteen():
         *((1, 2, 1), (1, 2, 2), (1, 1, 7), (1, 2, 9), (1, 1, 10), (1, 1, 15)),
         *((0, 0, 0), (0, 0, 0)),
     ]
-    kinds = Counter(approach.kind for approach in APPROACHES.values())
-    assert kinds == {"remained": 8, "replaced": 7}
+    assert Counter(approach.kind for approach in APPROACHES.values()) == {"remained": 8, "replaced": 7}
     assert [d for d, approach in APPROACHES.items() if approach.in_videos] == list(range(1, 9))
     assert sorted([*APPROACHES, *REAL_SOURCES]) == list(range(1, 20))
 
@@ -244,8 +241,7 @@ def test_stretches_become_segments_and_the_frames_outside_of_them_stay_unlabelle
 
 
 def test_a_real_directory_is_real_whatever_its_flags_say(videos):
-    listing = load_forgerynet(videos, "video")
-    flagged = listed(listing)["flagged"]
+    flagged = listed(load_forgerynet(videos, "video"))["flagged"]
     assert (flagged.label, flagged.family, flagged.segments) == (0, "real", ())
 
 

@@ -30,13 +30,7 @@ IMPORTED = {
     "faceforensics": {"real": 4, "deepfakes": 4, "faceswap": 4},
     "forgerynet": {"real": 2, "faceshifter": 2, "talking-head-video": 2},
 }
-REPORTED = {
-    "cddb": "test",
-    "deepfakebench": "test",
-    "dfdc": "test",
-    "faceforensics": "test",
-    "forgerynet": "val",
-}
+REPORTED = dict.fromkeys(("cddb", "deepfakebench", "dfdc", "faceforensics"), "test") | {"forgerynet": "val"}
 
 
 def test_every_layout_has_a_tree_here():
