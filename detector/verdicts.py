@@ -9,15 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from detector.records import (
-    Coverage,
-    Label,
-    Neighbour,
-    RegionPrediction,
-    Timings,
-    Verdict,
-    Withdrawal,
-)
+from detector.records import Coverage, Label, Neighbour, RegionPrediction, Timings, Verdict, Withdrawal
 from detector.release.artifact import Artifact
 from detector.release.manifest import GateParameters, apply_policy, decide
 from detector.release.tensors import ModelOutput, Request

@@ -134,13 +134,7 @@ def prepare(
 
 
 def write(
-    prepared: Prepared,
-    store: Store,
-    crops: CropStore,
-    index: Index,
-    *,
-    actor: str,
-    labels: Mapping[str, int],
+    prepared: Prepared, store: Store, crops: CropStore, index: Index, *, actor: str, labels: Mapping[str, int]
 ) -> ImportDone:
     """Remember and label prepared files, as one transaction: all of it or nothing.
 

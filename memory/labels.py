@@ -7,16 +7,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, selec
 
 from memory import acts
 from memory.contradictions import in_words, same_bytes
-from memory.records import (
-    IGNORE,
-    Exemplar,
-    LabelEntry,
-    LabelledCount,
-    SameBytes,
-    Split,
-    shelf_of,
-    split_of,
-)
+from memory.records import IGNORE, Exemplar, LabelEntry, LabelledCount, SameBytes, Split, shelf_of, split_of
 from memory.rows import exemplars_of, now_ms, utc_time
 from memory.schema import exemplars, labelled, labels
 from memory.store import ExemplarMemoryError, Store

@@ -51,8 +51,7 @@ class MemorySettings(BaseSettings):
         "release with an expert of whole pictures; 0 keeps none; where the live release has one, it decides",
     )
     picture_interpolation: Interpolation = Field(
-        "bicubic",
-        description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants",
+        "bicubic", description="how that picture is resized: bilinear, bicubic or lanczos, as the model wants"
     )
     min_cluster_items: int = Field(8, ge=2, description="fewest unknowns that make a cluster")
     max_clustered: int = Field(

@@ -15,14 +15,14 @@ MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3752, 36),
     "detector": (5182, 53),
-    "memory": (5330, 60),
-    "updater": (9144, 105),
-    "updater/benchmark": (7509, 87),
-    "deploy": (14318, 158),
+    "memory": (5313, 60),
+    "updater": (9141, 105),
+    "updater/benchmark": (7528, 87),
+    "deploy": (14316, 158),
     "helm": (834, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-CODE_LINES, FILES = 46_069, 508
+CODE_LINES, FILES = 46_066, 508
 """Of all packages. One's number rises only where those of others fall by more in the same change."""
 TEST_LINES = 68_021
 SIMULATION_LINES = 1679

@@ -36,8 +36,7 @@ class Learning:
     learner: Annotated[str, _option(_METHOD, "how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, _option(_METHOD, "exemplars of earlier tasks, all together", min=0)] = 500
     scheme: Annotated[
-        str,
-        _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit[:LAMBDA] and its like"),
+        str, _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit[:LAMBDA] and its like")
     ] = "mc"
     head: Annotated[str, _option(_METHOD, "linear or cosine")] = "linear"
     distillation: Annotated[float, _option(_METHOD, "weight of its loss; 0 for none", min=0)] = 1.0
@@ -174,7 +173,7 @@ def setup_of(chosen: Learning) -> "Setup":
     )
     backbone = chosen.backbone or NO_BACKBONE
     if backbone != NO_BACKBONE:
-        from updater.benchmark.networks import backbones, san  # noqa: F401 - timm knows them from then on
+        import updater.benchmark.networks.backbones  # noqa: F401 - timm knows them from then on
     try:
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
         architecture = architecture_of(backbone, frozen=chosen.learner in CLOSED_FORM, **shape)

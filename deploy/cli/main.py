@@ -117,8 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = command.main(given, "forgewatch", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt) as ended:
         # Of a question that was not answered with yes nothing is the cause.
-        asked = isinstance(ended, typer.Abort) and ended.__cause__ is None
-        return _fail("not confirmed" if asked else "stopped", code=_STOPPED)
+        question = isinstance(ended, typer.Abort) and ended.__cause__ is None
+        return _fail("not confirmed" if question else "stopped", code=_STOPPED)
     except SystemExit as ended:
         return _fail("stopped", code=int(ended.code or 0))
     except BrokenPipeError:

@@ -10,15 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from detector.release.contract import PICTURE
-from detector.release.tensors import (
-    CROPS,
-    ROWS,
-    GraphContract,
-    ModelOutput,
-    Request,
-    Run,
-    TensorSpec,
-)
+from detector.release.tensors import CROPS, ROWS, GraphContract, ModelOutput, Request, Run, TensorSpec
 
 PICTURES, LOGIT = "pictures", "logit"
 _ROWS_A_RUN = 8

@@ -24,17 +24,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from scipy.special import ndtri
 
-BETS = (
-    (1, 0.25),
-    (1, 0.5),
-    (1, 1.0),
-    (1, 1.5),
-    (1, 2.0),
-    (0.3, 1.0),
-    (0.3, 2.0),
-    (0.1, 1.5),
-    (0.1, 2.5),
-)
+BETS = ((1, 0.25), (1, 0.5), (1, 1.0), (1, 1.5), (1, 2.0), (0.3, 1.0), (0.3, 2.0), (0.1, 1.5), (0.1, 2.5))
 """What is bet on, each with an equal part of the capital: a share of the items, and by how many standard
 deviations their normal scores shift. At an item AUC of A that is sqrt(2) * ndtri(A): 0.60 has 0.36, 0.90 has
 1.8."""

@@ -59,10 +59,7 @@ def as_images(crops: npt.NDArray[np.uint8] | npt.NDArray[np.float32], device: to
 
 
 def by_rows(
-    function: Callable[[Tensor], Tensor],
-    crops: Crops,
-    device: torch.device,
-    progress: Steps = no_steps,
+    function: Callable[[Tensor], Tensor], crops: Crops, device: torch.device, progress: Steps = no_steps
 ) -> Rows:
     """Apply a function to a few of at least one crop at a time; on a CPU, several batches beside one another.
 

@@ -126,12 +126,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def train(
-    job: TrainingJob,
-    *,
-    seed: int,
-    device: torch.device,
-    checkpoint: Path | None,
-    progress: Steps = no_steps,
+    job: TrainingJob, *, seed: int, device: torch.device, checkpoint: Path | None, progress: Steps = no_steps
 ) -> nn.Module:
     """Return a network that was trained by the recipe, ready to be asked.
 

@@ -11,14 +11,7 @@ from filecmp import cmp
 from operator import attrgetter
 from pathlib import Path
 
-from updater.benchmark.forgerynet.choices import (
-    TASKS,
-    Choices,
-    Kinds,
-    class_of,
-    families_of,
-    with_own_names,
-)
+from updater.benchmark.forgerynet.choices import TASKS, Choices, Kinds, class_of, families_of, with_own_names
 from updater.data.layouts.entries import Entry, LayoutError
 from updater.data.layouts.forgerynet import load_forgerynet
 from updater.data.layouts.layouts import pictures_of, read_layout

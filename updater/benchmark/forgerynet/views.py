@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from ingest.sandbox.crops import cut, grid
 from ingest.sandbox.extract import find_faces
 from updater.benchmark.forgerynet.choices import Augmentation, Choices, Input
-from updater.benchmark.forgerynet.sights import (
-    MAX_PIXELS,
-    Sample,
-    cut_to,
-    picture_of,
-    resize,
-    square_about,
-)
+from updater.benchmark.forgerynet.sights import MAX_PIXELS, Sample, cut_to, picture_of, resize, square_about
 from updater.benchmark.forgerynet.training import NetworkRecipe
 from updater.data.layouts.entries import Entry, Extent
 from updater.distortions.clip import Clip, to_rgb

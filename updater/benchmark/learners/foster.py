@@ -39,12 +39,7 @@ from detector.model.scores import NetworkOutput
 from updater.training import loop, two_stages
 from updater.training.crop_rows import Rows, rows_at
 from updater.training.loop import Batch, Loss, Training, TrainingSet
-from updater.training.losses import (
-    TEMPERATURE,
-    classification,
-    distilled_items,
-    soft_cross_entropy,
-)
+from updater.training.losses import TEMPERATURE, classification, distilled_items, soft_cross_entropy
 from updater.training.step import Step, TrainedModel
 
 BOOSTING_BETA = 0.96

@@ -18,14 +18,7 @@ from pytorch_ood.detector import ASH, RMD, SCALE, SHE, NNGuide, ReAct
 from torch import Tensor, nn
 
 from detector.model.scores import energy
-from updater.benchmark.rejection.evidence import (
-    Evidence,
-    EvidenceError,
-    FitSet,
-    Score,
-    as_score,
-    float64,
-)
+from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet, Score, as_score, float64
 
 
 def fit_embedding_knn(known: FitSet, *, neighbours: int = 5) -> Score:

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product, starmap
-from multiprocessing import forkserver, get_context, parent_process, resource_tracker
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple, TypeVar
@@ -139,11 +139,6 @@ def making(
     """Begin to make the samples of some jobs, at least one, as `made_in_parallel` does; until left."""
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
-    # An interrupt is for this process alone: the server would end in the midst of its imports, with a trace.
-    resource_tracker.ensure_running()  # as it begins it lets signals through
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    forkserver.ensure_running()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent)
     try:
         yield pool.map(make, *zip(*jobs, strict=True), chunksize=at_once)
