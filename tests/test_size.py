@@ -24,7 +24,7 @@ PACKAGES = {
 """Lines of code and files of each package; `updater` without its laboratory."""
 CODE_LINES, FILES = 46_066, 508
 """Of all packages. One's number rises only where those of others fall by more in the same change."""
-TEST_LINES = 68_021
+TEST_LINES = 67_980
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
@@ -53,8 +53,8 @@ WORDS = {
     "updater/OPERATIONS.md": 676,
     "updater/README.md": 695,
     "updater/benchmark/LOG.md": 2389,
-    "updater/benchmark/README.md": 1571,
-    "updater/benchmark/RESULTS.md": 3745,
+    "updater/benchmark/README.md": 1566,
+    "updater/benchmark/RESULTS.md": 3737,
 }
 """Words of each page, without its generated parts."""
 

@@ -96,15 +96,8 @@ def test_a_task_of_cddb_has_its_own_reals_and_fakes(tmp_path, reader):
 
 
 def test_object_classes_are_merged(tmp_path, reader):
-    lay(
-        tmp_path,
-        {
-            f"glow/{part}/{hair}/{kind}": 2
-            for part in ("train", "val")
-            for hair in ("fair", "dark")
-            for kind in ("0_real", "1_fake")
-        },
-    )
+    parts = itertools.product(("train", "val"), ("fair", "dark"), ("0_real", "1_fake"))
+    lay(tmp_path, {f"glow/{part}/{hair}/{kind}": 2 for part, hair, kind in parts})
     stream = load_cddb(tmp_path, "glow", reader, calibration_share=0)
     assert stream.tasks[0].train.counts() == {"glow/fake": 4, "glow/real": 4}
     assert len(stream.tasks[0].calibration) == 0
