@@ -304,7 +304,7 @@ def test_wrong_names_and_layouts_are_refused_before_torch_is_loaded_and_the_grou
         (f"cddb --data {tmp_path} --sequence gan", 1, "1_fake is missing"),
         (f"opencil --data {tmp_path}/lists", 1, "train_own.txt names 'absent.png 0'"),
         ("forgerynet --task image --data .", 1, "has no Training/image_list.txt"),
-        ("forgerynet --task video --synthetic --test-on cddb=.", 1, "holds no TASK/"),
+        (f"forgerynet --task video --synthetic --test-on cddb={tmp_path}/lists", 1, "holds no TASK/"),
         ("", 2, "deeperforensics"),
     ):
         ended = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True)
