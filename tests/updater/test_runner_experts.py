@@ -115,7 +115,7 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
     mean = timm.get_pretrained_cfg(name).mean
     assert artifact.manifest.architecture.mean == pytest.approx([255 * one for one in mean])
     evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
-    assert evaluation["begun_with"].endswith("licence MIT)")
+    assert evaluation["begun_with"].endswith("licence CC0-1.0)")
     assert "It began with weights of " in (artifact.folder / "model_card.md").read_text()
     photograph = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
     (verdict,) = verdicts_on(artifact.folder, photograph)
