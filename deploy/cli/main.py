@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
         code = command.main(given, "forgewatch", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt) as ended:
-        # Of a question that was not answered with yes nothing is the cause.
+        # A question that is not confirmed aborts by itself; an interrupt is the cause of all else.
         question = isinstance(ended, typer.Abort) and ended.__cause__ is None
         return _fail("not confirmed" if question else "stopped", code=_STOPPED)
     except SystemExit as ended:

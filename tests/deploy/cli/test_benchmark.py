@@ -287,9 +287,7 @@ def test_no_more_options_are_listed_than_a_reader_takes_in(capsys):
 
 
 @pytest.mark.slow
-def test_wrong_names_and_layouts_are_refused_before_torch_is_loaded_and_the_group_alone_lists_its_benchmarks(
-    tmp_path,
-):
+def test_wrong_names_and_layouts_are_refused_and_benchmarks_are_listed_before_torch_is_loaded(tmp_path):
     code = "import sys; from deploy.cli.main import main; code = main(['benchmark', *sys.argv[1:]]);"
     code += "sys.exit(0 if 'torch' in sys.modules else code)"
     lay(tmp_path, {"gan/train/0_real": (0, 1), "lists/benchmark_imglist/own": (0, 0)})

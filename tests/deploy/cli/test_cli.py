@@ -1,5 +1,6 @@
 """The command line against a real server in this process, without a broker."""
 
+import io
 import json
 import os
 import re
@@ -94,16 +95,7 @@ def test_a_server_that_is_down_is_one_line(terminal, command):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "nonsense",
-        "approve",
-        "status --nonsense",
-        "label only-one",
-        "label bcd234 x-0-1 blend",
-        "undo x",
-        "dead-letters shows",
-    ],
+    "line", ["none", "approve", "status --no", "label x", "label bcd234 x-0-1 y", "undo x", "dead-letters x"]
 )
 def test_a_wrong_command_is_one_line_and_exit_code_2(terminal, line):
     terminal.fails(*line.split(), code=2)
@@ -129,9 +121,8 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(terminal, tmp_p
 
 
 def test_an_unknown_family_of_the_demo_is_a_wrong_command(terminal):
-    assert "--unseen nobody: the families are upsampled" in terminal.fails(
-        "demo", "--unseen", "nobody", code=2
-    )
+    refused = terminal.fails("demo", "--unseen", "nobody", code=2)
+    assert "--unseen nobody: the families are upsampled" in refused
 
 
 def test_up_starts_nothing_by_a_wrong_setting(terminal, monkeypatch):
@@ -144,6 +135,12 @@ def test_a_stacks_settings_that_are_no_text_are_told(terminal):
     Path(".forgewatch").mkdir(exist_ok=True)
     Path(".forgewatch/stack.env").write_bytes(bytes(range(128, 200)))
     assert "stack.env: no settings of a stack; remove it" in terminal.fails("status")
+
+
+def test_a_purge_that_is_not_confirmed_stops_nothing(terminal, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("deploy.local.commands.down", lambda **_: pytest.fail("it was stopped"))
+    assert terminal.fails("down", "--purge", code=130) == "forgewatch: not confirmed"
 
 
 def test_topics_without_a_broker_says_what_to_do(terminal):

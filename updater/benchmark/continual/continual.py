@@ -269,9 +269,7 @@ def rejection_scores(known: JudgedItems, unseen: JudgedItems, name: str) -> Reje
 
 def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:
     """Return the mean of each figure over the parts that have it."""
-    having = {
-        name: [of for part in parts if (of := getattr(part, name)) is not None] for name in kind.model_fields
-    }
+    having = {n: [of for part in parts if (of := getattr(part, n)) is not None] for n in kind.model_fields}
     return kind(**{name: float(np.mean(values)) if values else None for name, values in having.items()})
 
 

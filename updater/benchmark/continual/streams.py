@@ -96,7 +96,8 @@ class Dataset:
         from updater.experts.look import picture_plan_of
 
         pixels = not setup.reads_features_alone or (self.leave_out and self.which != "opencil")
-        return CropReader(self.plan, cache, progress, 2, picture_plan_of(setup.experts), tell, pixels=pixels)
+        picture = picture_plan_of(setup.experts)
+        return CropReader(self.plan, cache, progress, picture=picture, tell=tell, pixels=pixels)
 
     def read(self, reader: CropReader) -> Stream:
         """Read it. OpenCIL also takes CDDB's layout: the families not yet learnt are its outliers.

@@ -110,9 +110,9 @@ def materialise(entry: Entry, cache: Path) -> Path:
 
 def of_both_labels(entries: Sequence[Entry], count: int) -> list[Entry]:
     """Choose at most `count` clips, of both labels in turn."""
-    labels = [entry.label for entry in entries]
-    turns = sorted(range(len(labels)), key=lambda at: (labels[:at].count(labels[at]), labels[at]))
-    return [entries[place] for place in sorted(turns[:count])]
+    fake = np.array([entry.label for entry in entries], bool)
+    turns = np.where(fake, fake.cumsum(), (~fake).cumsum())
+    return [entries[place] for place in sorted(np.lexsort((fake, turns))[:count])]
 
 
 def excerpts(entries: Sequence[Entry]) -> list[tuple[Entry, Picture]]:
