@@ -15,7 +15,7 @@ from rich.console import Console
 
 from deploy.environment import read_environment
 from deploy.local import commands
-from deploy.local.processes import StackError, alive, socket_folder, wait_until
+from deploy.local.processes import StackError, alive, socket_folder
 from deploy.local.record import (
     StackRecord,
     free_ports,
@@ -171,8 +171,10 @@ def test_down_ends_what_is_written_down_and_keeps_a_stack_s_state_unless_told_to
     write_down(running, folder)
     sleeper = psutil.Process(running.states()[0].pid)
     if killed:
-        os.kill(running.process.pid, signal.SIGKILL)
-        wait_until(running.process, lambda: not alive(running.process), 10)
+        leader = psutil.Process(running.process.pid)
+        leader.kill()
+        psutil.wait_procs([leader], timeout=10)
+        assert not alive(running.process)
         assert sleeper.is_running()
     commands.down(home, console, purge=purge)
     assert not alive(running.process)
