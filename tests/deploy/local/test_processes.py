@@ -86,8 +86,9 @@ def test_grandchildren_end_with_the_child_even_where_it_died_before(launch, kill
     wait_until(child, lambda: child.log.read_text().count("\n") == 2, 10)
     grandchild = psutil.Process(next(int(line) for line in child.log.read_text().split() if line.isdigit()))
     if killed_first:
-        os.kill(child.pid, signal.SIGKILL)
-        wait_until(replace(child, pid=grandchild.pid), lambda: not alive(child), 10)
+        assert child.handle is not None
+        child.handle.kill()
+        child.handle.wait(10)
     stop(child, timeout_s=0.3)
     # Where the container has no init that reaps, an ended orphan stays as a zombie.
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
