@@ -41,7 +41,7 @@ _NAMES = {
     "unseen.caught_deployed": ("caught, deployed", 3),
     "unseen.caught_at_5": ("caught at 5 %", 3),
     "unseen.ap": ("AP", 3),
-    "unseen.energy_auc": ("energy AUC", 3),
+    "unseen.energy_auc": ("AUC of the energy of a plain classifier", 3),
     "unseen.own_energy_auc": ("AUC of the energy alone", 3),
     "unseen.control_auc": ("control AUC", 3),
     "source_known.auc": ("AUC, source known", 3),
