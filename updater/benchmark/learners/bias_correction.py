@@ -5,12 +5,11 @@ temperature 2, lambda = n / (n + m) for n old and m new classes. Both need a lin
 correction is folded, and heed every option; "bc" has no new logit, and nothing to correct.
 
 BiC: Wu et al. 2019, "Large scale incremental learning". Training, eq. 1-4. Bias correction, eq. 5-6: logits
-of new classes become alpha * o + beta, with alpha and beta minimising the cross-entropy over items that were
-held out of training, a tenth of each class's exemplars and as many of each new one; the rest of the network
-is fixed. A later step distils corrected logits, as in the paper. OpenCIL's code has another fit, which
-presets.py describes. The fit differs from the paper's in two points. Held out are
-whole groups, since near-duplicates on both sides would hide the bias; and a faint pull to the identity keeps
-alpha finite where the few items can be separated.
+of new classes become alpha * o + beta, fitted on items that were held out of training, a tenth of each
+class's exemplars and as many of each new one; the rest of the network is fixed. A later step distils
+corrected logits, as in the paper. The fit is that of OpenCIL's code: SGD on the cross-entropy of the logits'
+softmax, as if it were logits; the paper has that of the logits. Held out are whole groups, since
+near-duplicates on both sides would hide the bias.
 
 WA: Zhao et al. 2020, "Maintaining discrimination and fairness in class incremental learning". Training, eq.
 4. Aligning, eq. 5-7: a new class's logit is multiplied by
@@ -24,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize
 from torch import Tensor
 
 from detector.model.network import Network
@@ -36,9 +34,6 @@ from updater.training import schemes, two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification, distilled_items, soft_cross_entropy, teacher_logits
 from updater.training.step import Step, TrainedModel, with_head
-
-_HELD_OUT = 0.1
-_PULL = 1e-3
 
 
 def learn_bic(step: Step) -> TrainedModel:
@@ -56,7 +51,7 @@ def learn_bic(step: Step) -> TrainedModel:
     items = step.train.take(np.flatnonzero(out))
     logits = output_of(network, items, step.device, "", no_progress).logits
     target = torch.tensor(schemes.targets(items.families, step.classes, step.options))
-    alpha, beta = fit_correction(logits, target, len(step.old))
+    alpha, beta = fit_correction(logits, target, len(step.old), step.seed)
     return TrainedModel(correct_bias(network, alpha, beta, len(step.old)), step.classes)
 
 
@@ -81,8 +76,7 @@ def interpolate(loss: Loss, step: Step, data: TrainingSet) -> Loss:
 
     def total(batch: Batch) -> Tensor:
         held = rows(batch)
-        logits = batch.output.logits[held, : wanted.shape[1]]
-        kept = soft_cross_entropy(logits, wanted[batch.items][held])
+        kept = soft_cross_entropy(batch.output.logits[held, : wanted.shape[1]], wanted[batch.items][held])
         return (1 - share) * loss(batch) + share * kept
 
     return total
@@ -100,7 +94,7 @@ def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArr
     chosen = np.zeros(len(items), bool)
     if not some:
         return chosen
-    count = max(1, round(_HELD_OUT * min(some)))
+    count = max(1, int(0.1 * min(some)))
     rng = SeedPurpose.BIAS_SPLIT.generator(seed)
     for name, numbers in of.items():
         drawn = rng.permutation(numbers)[: min(count, len(numbers) - 1)]
@@ -108,23 +102,23 @@ def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArr
     return chosen
 
 
-def fit_correction(logits: Tensor, target: Tensor, old: int) -> tuple[float, float]:
-    """Return (alpha, beta) for the logits from `old` on: those of the least cross-entropy.
+def fit_correction(logits: Tensor, target: Tensor, old: int, seed: int) -> tuple[float, float]:
+    """Return (alpha, beta) for the logits from `old` on, by the epochs, rates and batches of OpenCIL's code.
 
-    logits: float32 [n, K]; target: int64 [n]. Every class that is there weighs the same.
+    logits: float32 [n, K]; target: int64 [n].
     """
-    logits = logits.double()
-    present = torch.bincount(target, minlength=logits.shape[1])
-    weight = torch.where(present > 0, 1 / present.clamp_min(1), torch.zeros(()).to(logits)).double()
-
-    def value(both: npt.NDArray[np.float64]) -> float:
-        alpha, beta = both.tolist()
-        moved = torch.cat([logits[:, :old], alpha * logits[:, old:] + beta], 1)
-        # The weighted mean: the items' weights of one class sum to one.
-        return float(F.cross_entropy(moved, target, weight)) + _PULL * float((alpha - 1) ** 2 + beta**2)
-
-    alpha, beta = minimize(value, (1.0, 0.0)).x.tolist()
-    return alpha, beta
+    alpha, beta = both = torch.ones(1, requires_grad=True), torch.zeros(1, requires_grad=True)
+    optimiser = torch.optim.SGD(both, lr=0.1, momentum=0.9, weight_decay=2e-4)
+    falling = torch.optim.lr_scheduler.MultiStepLR(optimiser, (60, 100, 140))
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(170):
+        for rows in torch.split(torch.randperm(len(target), generator=generator), 128):
+            moved = torch.cat([logits[rows, :old], alpha * logits[rows, old:] + beta], 1)
+            optimiser.zero_grad()
+            torch.autograd.backward(F.cross_entropy(moved.softmax(1), target[rows]))
+            optimiser.step()
+        falling.step()
+    return alpha.item(), beta.item()
 
 
 def correct_bias(network: Network, alpha: float, beta: float, old: int) -> Network:

@@ -10,8 +10,8 @@ chance of 1/sqrt of its class's items: where an old class has m exemplars, sqrt(
 are some, and each class is drawn as often among exemplars.
 
 options.distillation multiplies lambda; at 0 it is CDDB's CCIL*. "bc" has no new logit: all items are asked of
-both. Label smoothing and Mixup change both entropies, as in CDDB (appendix A.2). Heeds every option but what
-is distilled.
+both. Label smoothing is of the first task and of new items, as in the released code; Mixup is of all. Heeds
+every option but what is distilled.
 """
 
 import math
@@ -38,9 +38,10 @@ def learn(step: Step) -> TrainedModel:
 
 def loss_of(step: Step, data: TrainingSet) -> Loss:
     """Return the loss of a step's batches, labels and distillation together."""
-    among_all, old, weight = classification(step, data), len(step.old), step.options.distillation
+    old, weight = len(step.old), step.options.distillation
     if step.previous is None:
-        return among_all
+        return classification(step, data)
+    among_all = classification(step, data, schemes.smooth(0))
     smooth = schemes.smooth(step.recipe.label_smoothing)
     among_new = classification(step, data, lambda logits, target: smooth(logits[:, old:], target - old))
     teacher = teacher_output(step, data) if weight else None
