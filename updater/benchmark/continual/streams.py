@@ -21,7 +21,7 @@ from updater.benchmark.data.crops import (
     stored_features,
 )
 from updater.benchmark.data.folders import load_folders
-from updater.benchmark.data.forgery_sets import load_cddb, load_families
+from updater.benchmark.data.forgery_sets import load_cddb, load_families, sequence_of
 from updater.benchmark.data.tasks import PARTS, Stream, Task, media_digest
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, read_layout
@@ -81,6 +81,9 @@ class Dataset:
         if self.which != "synthetic":
             with suppress(_ListedError):
                 self.read(_Lister(self.plan))
+        left_out = self.leave_out and self.which == "cddb"
+        if left_out and len(sequence_of(self.data or Path(), self.sequence)) < 2:
+            raise LayoutError("one task cannot be left out of one: name more tasks, or leave none out")
 
     def open(
         self, setup: "Setup", cache: Path, progress: Progress, tell: Callable[[str], None]

@@ -121,8 +121,7 @@ class CropReader(ExitStack):
             if wait:
                 self.progress(stage, end, len(there))
         pieces = [piece for piece in by_first.values() if piece is not None]
-        names, families = [file.name for file in there], [file.family for file in there]
-        items = join(pieces, names, families, source, self.plan)
+        items = join(pieces, [of.name for of in there], [of.family for of in there], source, self.plan)
         items = replace(items, groups=_groups(there, digests, [h for piece in pieces for h in piece.hashes]))
         kept = np.flatnonzero(np.diff(items.starts))
         for damaged in np.flatnonzero(np.diff(items.starts) == 0):
