@@ -131,8 +131,7 @@ def check(chosen: Mapping[str, Any]) -> None:
         # They take seconds to import.
         from updater.distortions.methods import step
 
-        texts = (text for text in chosen["distortions"].split(",") if text != BLUR_JPEG)
-        for name, _, level in (text.partition(":") for text in texts):
+        for name, _, level in (t.partition(":") for t in chosen["distortions"].split(",") if t != BLUR_JPEG):
             try:
                 step(name, int(level) if level.isdecimal() else 0)
             except DistortionError as error:

@@ -161,8 +161,6 @@ def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:
     """Return the files of each class by part; all under "train" where the classes have no split."""
     top = folder / "id"
     names = [path.name for path in subfolders(top)]
-    if not names:
-        raise LayoutError(f"{top} holds no classes: {folder} needs {_LAYOUTS}")
     if set(names) == set(_PARTS):
         places = {part: {path.name: path for path in subfolders(top / part)} for part in _PARTS}
         for part, other in (_PARTS, _PARTS[::-1]):
