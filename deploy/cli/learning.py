@@ -117,13 +117,16 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(context: typer.Context, **values: Any) -> None:
         chosen = options_of(**{option.name: values.pop(option.name) for option in options})
         if isinstance(chosen, Learning):
-            from updater.benchmark.continual.presets import check
+            from updater.benchmark.continual.presets import PRESETS, check, differences
 
             try:
                 chosen = _with_preset(chosen, context)
                 check(vars(chosen))
             except ValueError as error:
                 raise UsageError(str(error)) from error
+            if preset := PRESETS.get(chosen.preset or ""):
+                differs = "; ".join(differences(preset, {**context.params, **vars(chosen)}))
+                say(f"{chosen.preset} is {preset.source}. Remaining differences: {differs}.")
         command(**values, chosen=chosen)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
@@ -133,19 +136,16 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
     """The options of a preset, where one is named, under those that were given. Raises UsageError."""
-    from updater.benchmark.continual.presets import PRESETS, differences, settings
+    from updater.benchmark.continual.presets import PRESETS, settings
 
     given = settings(chosen.settings or ())
     if chosen.preset is None:
         return replace(chosen, **given)
     if chosen.preset not in PRESETS:
         raise UsageError(f"--preset {chosen.preset!r} is not known: choose of {', '.join(PRESETS)}")
-    preset = PRESETS[chosen.preset]
-    left: dict[str, Any] = {k: v for k, v in preset.options.items() if not _was_given(context, k)}
-    merged = replace(chosen, **left | given)
-    differs = differences(preset, {**context.params, **vars(merged)})
-    say(f"{chosen.preset} is {preset.source}. Remaining differences: {'; '.join(differs)}.")
-    return merged
+    options = PRESETS[chosen.preset].options.items()
+    left: dict[str, Any] = {k: v for k, v in options if not _was_given(context, k)}
+    return replace(chosen, **left | given)
 
 
 def _was_given(context: typer.Context, option: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from updater.benchmark.networks.names import check_backbone
 from updater.distortions.distortion import DistortionError
+from updater.settings import TIMM
 
 _FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 NAMES: Mapping[str, tuple[str, ...]] = {option: tuple(of.split()) for option, of in _FILE["names"].items()}
@@ -103,12 +104,11 @@ def check(chosen: Mapping[str, Any]) -> None:
     scheme, aggregate, _ = scheme_of(chosen["scheme"])
     names = {**chosen, "scheme": f"{scheme}:{aggregate}" if ":" in chosen["scheme"] else scheme}
     for option, known in NAMES.items():
-        for name in str(names[option]).split(","):
-            if name.strip() not in known:
-                raise ValueError(f"--{option} {name.strip()!r} is not known: choose of {', '.join(known)}")
+        for name in map(str.strip, str(names[option]).split(",")):
+            if name not in known:
+                raise ValueError(f"{_flag(option)}{name!r} is not known: choose of {', '.join(known)}")
     bare, preset, learner = chosen["backbone"] in (None, "none"), chosen["preset"], chosen["learner"]
     epochs, forensic, linear = chosen["epochs"], chosen["forensic"], chosen["head"] == "linear"
-    as_it_is = (scheme, learner, bool(chosen["checkpoint"])) == ("bc", "fine-tuning", True)
     refused = {
         "bare": bare and preset,
         "closed_form": learner in CLOSED_FORM and not (bare and linear and forensic and scheme == "mc"),
@@ -117,8 +117,10 @@ def check(chosen: Mapping[str, Any]) -> None:
         "linear": not linear and learner in LINEAR_ONLY,
         "crop_px": chosen["crop_px"] % 8,
         "epochs": epochs is not None and not 0 <= epochs < math.inf,
-        "as_it_is": epochs == 0 and not as_it_is,
+        "as_it_is": epochs == 0 and ((scheme, learner) != ("bc", "fine-tuning") or not chosen["checkpoint"]),
         "leave_out": chosen["leave_out"] and chosen["calibration_share"] == 0,
+        "device": not re.fullmatch(r"auto|cpu|cuda(:\d+)?", chosen["device"]),
+        "checkpoint": chosen["checkpoint"] not in (None, TIMM) and not chosen["checkpoint"].is_file(),
     }
     if problems := [_FILE["refused"][name] for name, holds in refused.items() if holds]:
         raise ValueError(problems[0].format(**chosen))
@@ -129,12 +131,11 @@ def check(chosen: Mapping[str, Any]) -> None:
         # They take seconds to import.
         from updater.distortions.methods import step
 
-        texts = (text for text in chosen["distortions"].split(",") if text != BLUR_JPEG)
-        for name, _, level in (text.partition(":") for text in texts):
+        for name, _, level in (t.partition(":") for t in chosen["distortions"].split(",") if t != BLUR_JPEG):
             try:
                 step(name, int(level) if level.isdecimal() else 0)
             except DistortionError as error:
-                raise ValueError(f"--set distortions: {error}") from error
+                raise ValueError(f"--set distortions={BLUR_JPEG} or TYPE:LEVEL: {error}") from error
 
 
 def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
@@ -145,9 +146,10 @@ def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
         if all(re.search(pattern, str(chosen.get(name))) for name, pattern in of.get("when", {}).items())
     ]
 
-    def flag_of(option: str) -> str:
-        return f"set {option}=" if option in SETTINGS else f"{option.replace('_', '-')} "
-
     changed = {name: value for name, value in preset.options.items() if chosen[name] != value}
-    given = [f"--{flag_of(of)}{chosen[of]}; there {value}" for of, value in changed.items()]
+    given = [f"{_flag(of)}{chosen[of]}; there {value}" for of, value in changed.items()]
     return [*(text.format(**chosen) for text in texts), *given]
+
+
+def _flag(option: str) -> str:
+    return f"--set {option}=" if option in SETTINGS else f"--{option.replace('_', '-')} "

@@ -1,8 +1,7 @@
 """The stream that a benchmark's name, its data and a few options stand for, and its forensic features."""
 
-import hashlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,23 +13,20 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 from ingest.records import CropPlan
-from ingest.settings import IngestSettings
 from updater.benchmark.continual.presets import BLUR_JPEG
 from updater.benchmark.data.crops import (
     ChangedMediaError,
     CropReader,
     MediaFile,
-    UnreadableMediaError,
     stored_features,
 )
 from updater.benchmark.data.folders import load_folders
-from updater.benchmark.data.forgery_sets import load_cddb, load_families
+from updater.benchmark.data.forgery_sets import load_cddb, load_families, sequence_of
 from updater.benchmark.data.tasks import PARTS, Stream, Task, media_digest
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, read_layout
 from updater.data.stored_rows import Collected, StoredRows
 from updater.data.training_data import LabelledCrops
-from updater.distortions.distortion import DistortionError
 from updater.filters import Picture, jpeg, to_picture
 from updater.progress import Progress, with_prefix
 
@@ -85,6 +81,9 @@ class Dataset:
         if self.which != "synthetic":
             with suppress(_ListedError):
                 self.read(_Lister(self.plan))
+        left_out = self.leave_out and self.which == "cddb"
+        if left_out and len(sequence_of(self.data or Path(), self.sequence)) < 2:
+            raise LayoutError("one task cannot be left out of one: name more tasks, or leave none out")
 
     def open(
         self, setup: "Setup", cache: Path, progress: Progress, tell: Callable[[str], None]
@@ -138,31 +137,24 @@ def distort_items(items: LabelledCrops, stream: Stream, text: str) -> LabelledCr
 
     text: TYPE:LEVEL; or "blur-jpeg", a Gaussian blur for every other picture and JPEG for every other one, by
     lot, as in Wang et al. 2020, "CNN-generated images are surprisingly easy to spot... for now" and in CDDB's
-    table 12. Pictures are decoded without the sandbox. Raises ChangedMediaError and UnreadableMediaError.
+    table 12. Raises ChangedMediaError, UnreadableMediaError and SandboxUnavailableError.
     """
-    from updater.distortions.files import generator_of, read_still
+    from updater.distortions.files import generator_of
     from updater.distortions.methods import distort, step
 
     name, _, level = text.partition(":")
+    steps = [] if name == BLUR_JPEG else [step(name, int(level))]
     rows, counts = Collected(), [0]
-
-    def pictures(folder: Path) -> Iterator[tuple[str, bytes]]:
-        for item in items.ids:
-            path, rng, coded = folder / item.rpartition("@")[0], generator_of(0, item), io.BytesIO()
-            if hashlib.sha256(reader.bytes_of(MediaFile(path, "", ""))).hexdigest() != media_digest(item):
-                raise ChangedMediaError(f"{path} changed while it was measured: run again")
-            try:
-                pixels = read_still(path, IngestSettings().max_pixels).pixels[None]
-                steps = [] if name == BLUR_JPEG else [step(name, int(level))]
-                distorted = distort(rng, pixels, steps) if steps else blur_jpeg(rng, pixels)
-            except DistortionError as error:
-                raise UnreadableMediaError(str(error)) from error
-            Image.fromarray(distorted[0]).save(coded, "PNG")
-            yield str(path), coded.getvalue()
-
     assert stream.folder is not None
     with CropReader(stream.plan) as reader:
-        for _, decoded in reader.decode(pictures(stream.folder)):
+        for item in items.ids:
+            path, rng, coded = stream.folder / item.rpartition("@")[0], generator_of(0, item), io.BytesIO()
+            digest, pixels = reader.whole(path)
+            if digest != media_digest(item):
+                raise ChangedMediaError(f"{path} changed while it was measured: run again")
+            distorted = distort(rng, pixels[None], steps) if steps else blur_jpeg(rng, pixels[None])
+            Image.fromarray(distorted[0]).save(coded, "PNG")
+            ((_, decoded),) = reader.decode(iter([(str(path), coded.getvalue())]))
             rows.add(decoded.crops)
             counts.append(len(decoded.crops))
     return replace(items, crops=rows.rows(), starts=np.cumsum(counts), features=None, crop_features=None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from detector.release.contract import PICTURE
 from detector.release.manifest import FEATURE_VERSION, FEATURE_WIDTH
-from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
+from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan, Plan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -29,6 +29,7 @@ from updater.data.layouts.listed import Tally
 from updater.data.stored_rows import Shard, StoredRows, joined_rows, read_shard
 from updater.data.training_data import LabelledCrops
 from updater.distortions.clip_writing import CONTAINERS
+from updater.filters import Picture
 from updater.progress import Progress, no_progress
 
 # Files are listed without torch, which takes seconds to load.
@@ -42,6 +43,7 @@ _MOST_MEDIA = 256
 _ENDS_ONE_IN = 256
 _MOST_PENDING = 64
 _HEAD = 4096  # bytes by which files of one size are compared first
+_FIRST_FRAME, _TILE_PX = MediaPlan(crops=CropPlan(patches=1, face_patches=0, frames=1), frames=(0,)), 1024
 
 
 @dataclass(frozen=True)
@@ -112,15 +114,14 @@ class CropReader(ExitStack):
                 self.tally.add("files cannot be read and are left out", error)
             self.progress(f"{stage}: what is there", number, len(files))
         by_first: dict[int, Piece | None] = {}
-        for wait in (False, True):  # several processes share the making: what another is at is come back to
-            for first, end in pairwise([0, *_ends(digests)]):
-                if by_first.get(first) is None:
-                    by_first[first] = self._piece(stage, there, digests, first, end, wait=wait)
-                if wait:
-                    self.progress(stage, end, len(there))
+        # Several processes share the making: what another is at is come back to.
+        for wait, (first, end) in product((False, True), pairwise([0, *_ends(digests)])):
+            if by_first.get(first) is None:
+                by_first[first] = self._piece(stage, there, digests, first, end, wait=wait)
+            if wait:
+                self.progress(stage, end, len(there))
         pieces = [piece for piece in by_first.values() if piece is not None]
-        names, families = [file.name for file in there], [file.family for file in there]
-        items = join(pieces, names, families, source, self.plan)
+        items = join(pieces, [of.name for of in there], [of.family for of in there], source, self.plan)
         items = replace(items, groups=_groups(there, digests, [h for piece in pieces for h in piece.hashes]))
         kept = np.flatnonzero(np.diff(items.starts))
         for damaged in np.flatnonzero(np.diff(items.starts) == 0):
@@ -203,17 +204,35 @@ class CropReader(ExitStack):
         form = "" if self.pixels else f"features-{FEATURE_VERSION}"
         return fetch(self.cache, identity(self.plan, self.picture, known, form), make, wait=wait)
 
+    def whole(self, path: Path) -> tuple[str, Picture]:
+        """Return a still picture's SHA-256 and its pixels, uint8 RGB [H, W, 3], upright, out of tiles.
+
+        Raises UnreadableMediaError, also for a video or an animation, and SandboxUnavailableError.
+        """
+        media = (str(path), self.bytes_of(MediaFile(path, "", "")))
+        ((digest, first),) = self.decode(iter([media]), plan=_FIRST_FRAME)
+        if first.kind == "video":
+            raise UnreadableMediaError(f"{path} is a video or an animation: give pictures")
+        width, height, px = first.width, first.height, min(max(first.width, first.height), _TILE_PX)
+        tops, lefts = ([*range(0, side - px, px), max(side - px, 0)] for side in (height, width))
+        places = tuple(Place(0, x, y) for y, x in product(tops, lefts))
+        ((_, tiles),) = self.decode(iter([media]), plan=PlacesPlan(crop_px=px, places=places))
+        picture = np.zeros((height, width, 3), np.uint8)
+        for (_, x, y), tile in zip(places, tiles.crops, strict=True):
+            picture[y : y + px, x : x + px] = tile[: height - y, : width - x]
+        return digest, picture
+
     def decode(
-        self, data: Iterator[tuple[str, bytes]], blank: Decoded | None = None
+        self, data: Iterator[tuple[str, bytes]], blank: Decoded | None = None, plan: Plan | None = None
     ) -> Iterator[tuple[str, Decoded]]:
         """Yield the SHA-256 and the decoded medium of each (name, bytes), in their order.
 
-        blank: stands for a medium that gives no picture. Raises UnreadableMediaError, which tells the name,
-        where there is none such, and SandboxUnavailableError.
+        blank: stands for a medium that gives no picture. plan: other views than the reader's. Raises
+        UnreadableMediaError, which tells the name, where there is none such, and SandboxUnavailableError.
         """
         if self._sandbox is None:
             self._sandbox = self.enter_context(Sandbox(self._limits))
-        wanted = MediaPlan(crops=self.plan, pictures={PICTURE: self.picture} if self.picture else {})
+        wanted = plan or MediaPlan(crops=self.plan, pictures={PICTURE: self.picture} if self.picture else {})
         pending: deque[tuple[str, str, Future[Decoded]]] = deque()
         for name, content in data:
             digest = hashlib.sha256(content).hexdigest()
@@ -280,20 +299,16 @@ def join(
 ) -> LabelledCrops:
     """Return the pieces' media as items, named and classed in that order."""
     digests = [digest for piece in pieces for digest in piece.digests]
-    counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(piece.starts) for piece in pieces)])
-    empty = np.zeros((0, plan.crop_px, plan.crop_px, 3), np.uint8)
-    every = [piece.crops for piece in pieces if len(piece.crops)] or [empty]
-    pictures, features = (
-        [rows for piece in pieces if (rows := getattr(piece, name)) is not None]
-        for name in ("pictures", "features")
-    )
+    none = np.zeros((0, plan.crop_px, plan.crop_px, 3), np.uint8)
+    pictures = [piece.pictures for piece in pieces if piece.pictures is not None]
+    features = [piece.features for piece in pieces if piece.features is not None]
     return LabelledCrops(
         ids=tuple(f"{name}@{digest}" for name, digest in zip(names, digests, strict=True)),
         families=tuple(families),
         sources=(source,) * len(digests),
         groups=tuple(group for piece in pieces for group in piece.groups),
-        crops=joined_rows(every),
-        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        crops=joined_rows([piece.crops for piece in pieces if len(piece.crops)] or [none]),
+        starts=np.cumsum(np.concatenate([[0], *(np.diff(piece.starts) for piece in pieces)]), dtype=np.int64),
         crop_features=joined_rows(features) if features else None,
         pictures=joined_rows(pictures) if pictures else None,
     )
@@ -323,16 +338,13 @@ def stored_features(
     from detector.features.texture import CropFeatures
 
     forensics, total = CropFeatures(crops.shape[1]).to(device), sum(shard.count for shard in crops.shards)
-    shards: dict[int, Shard | None] = {}
-    done = 0
-    for wait in (False, True):  # what another process is at is come back to
-        for number, shard in enumerate(crops.shards):
-            if shards.get(number) is not None:
-                continue
-            shards[number] = _features(shard, forensics, device, wait=wait)
-            done += shard.count if shards[number] is not None else 0
-            progress(done, total)
-    return crops.onto([shard for _, shard in sorted(shards.items()) if shard is not None])
+    shards: dict[int, Shard] = {}
+    # What another process is at is come back to.
+    for wait, (number, shard) in product((False, True), enumerate(crops.shards)):
+        if number not in shards and (made := _features(shard, forensics, device, wait=wait)) is not None:
+            shards[number] = made
+            progress(sum(shard.count for shard in shards.values()), total)
+    return crops.onto([shards[number] for number in sorted(shards)])
 
 
 def _features(shard: Shard, forensics: "CropFeatures", device: "torch.device", *, wait: bool) -> Shard | None:
@@ -341,11 +353,9 @@ def _features(shard: Shard, forensics: "CropFeatures", device: "torch.device", *
     path = shard.path.with_name(f"{shard.digest}.features-{FEATURE_VERSION}-{device.type}.safetensors")
 
     def read() -> Shard | None:
-        there = read_shard(path, "features")
-        if there is None or there[0].count != shard.count:
-            return None
-        own, about = there
-        return own if about.get(_OF) == _provenance(own.digest, shard) else None
+        own, about = read_shard(path, "features") or (shard, {})
+        same = own.count == shard.count and about.get(_OF) == _provenance(own.digest, shard)
+        return own if same else None
 
     def encode_features() -> bytes:
         crops = StoredRows([shard])

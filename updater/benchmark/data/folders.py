@@ -77,9 +77,8 @@ def load_folders(
     by_class, sets = _imglists(folder, imglists) if listed else (_classes(folder), _outlier_sets(folder))
     known = ([file for of in by_class.values() for file in of.get(part, [])] for part in _LISTED)
     reader.check(*known, [file for _, _, files in sets for file in files])
-    steps = in_steps(list(by_class), base, increment, _ORDER_SEED)
     tasks = []
-    for number, names in enumerate(steps, 1):
+    for number, names in enumerate(in_steps(list(by_class), base, increment, _ORDER_SEED), 1):
         task = f"step-{number}"
         parts = {part: [f for name in names for f in by_class[name].get(part, [])] for part in _LISTED}
         train = reader.read(f"read {task}/train", task, parts["train"])
@@ -121,6 +120,8 @@ def _imglists(folder: Path, wanted: str) -> tuple[dict[str, dict[str, list[Media
         if name != own:
             files = [replace(file, family=name) for _, file in _in_list(folder, path)]
             sets.append((name, "near" if name in _NEAR else "far", files))
+    if not all(files for _, _, files in sets or [("", None, [])]):
+        raise LayoutError(f"{chosen[0]} lists no outlier set, or an empty one: it needs test_NAME.txt")
     return by_class, sets
 
 
@@ -160,8 +161,6 @@ def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:
     """Return the files of each class by part; all under "train" where the classes have no split."""
     top = folder / "id"
     names = [path.name for path in subfolders(top)]
-    if not names:
-        raise LayoutError(f"{top} holds no classes: {folder} needs {_LAYOUTS}")
     if set(names) == set(_PARTS):
         places = {part: {path.name: path for path in subfolders(top / part)} for part in _PARTS}
         for part, other in (_PARTS, _PARTS[::-1]):
@@ -199,8 +198,7 @@ def load_sources(folder: Path, reader: CropReader) -> list[LabelledCrops]:
     """
     if not folder.is_dir():
         raise LayoutError(f"{folder} is no folder: name one that holds {_LAYOUT}")
-    in_each = {source.name: list(_of_kinds(folder, source)) for source in subfolders(folder)}
-    by_source = {source: files for source, files in in_each.items() if files}
+    by_source = {of.name: files for of in subfolders(folder) if (files := list(_of_kinds(folder, of)))}
     every = [file for files in by_source.values() for file in files]
     reals = [file for file in every if is_real(file.family)]
     if len(reals) in (0, len(every)):

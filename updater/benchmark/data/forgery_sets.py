@@ -81,9 +81,8 @@ def _files(folder: Path, task: str, part: str) -> list[MediaFile]:
     files = []
     for entry in files_of(folder, task, part):
         name, kind = entry.path.relative_to(folder).as_posix(), FAKE if entry.label else REAL
-        files.append(
-            MediaFile(entry.path, name, f"{task}/{kind}", entry.group if entry.group != name else None)
-        )
+        clip = entry.group if entry.group != name else None
+        files.append(MediaFile(entry.path, name, f"{task}/{kind}", clip))
     return files
 
 

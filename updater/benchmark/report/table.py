@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from updater.benchmark.report.outcome import REJECTION, Figure, Figures, over_seeds, spread_of, summary_of
+from updater.benchmark.report.outcome import REJECTION, Figure, Figures, spread_of, summary_of
 from updater.benchmark.report.run_folder import Run, load_runs
 from updater.terminal import print_grid
 
@@ -105,9 +105,8 @@ def grids(runs: Sequence[Run]) -> list[TextGrid]:
         pairs = [(label, name) for label in means for name in columns]
         rows = {(score,): {f"{a}.{b}": of[a][b] for a, b in pairs if a in of} for score, of in sets.items()}
         heads = {f"{label}.{name}": f"{columns[name]}, {label}" for label, name in pairs}
-        made += (
-            [_grid("each score, mean over outlier sets and steps", ("score",), rows, heads)] if means else []
-        )
+        if means:
+            made.append(_grid("each score, mean over outlier sets and steps", ("score",), rows, heads))
     if families := whole["families"]:
         part = "source" if runs[0].benchmark == "newcomer" else "family"
         between = {"mean, ± between rows": spread_of(families)} if len(families) > 1 else {}
@@ -117,9 +116,8 @@ def grids(runs: Sequence[Run]) -> list[TextGrid]:
         items = (str(max(figure.n or 0 for figure in of.values())) for of in families.values())
         made.append(_rows_grid(f"by {part}, {mean}", part, families | between).with_column("items", items))
     tested = dict.fromkeys(column for of in whole["table"].values() for column in of)
-    for name in dict.fromkeys(
-        name for of in whole["table"].values() for cell in of.values() for name in cell
-    ):
+    every = [cell for of in whole["table"].values() for cell in of.values()]
+    for name in dict.fromkeys(name for cell in every for name in cell):
         cells = ((row, *(_cell(of.get(on, {}), name) for on in tested)) for row, of in whole["table"].items())
         title = f"{name}, trained on (rows), tested on (columns), {mean}"
         made.append(TextGrid(title, ("", *tested), tuple(cells)))
@@ -135,7 +133,11 @@ def compare(folders: Sequence[Path]) -> TextGrid:
     cannot be compared. Raises ResultsError for a folder that holds no runs.
     """
     named = [(folder.resolve().name, load_runs(folder)) for folder in folders]
-    figures = [over_seeds([run.outcome.figures for run in runs]) for _, runs in named]
+    figures: list[Figures] = []
+    for whole in (summary_of([run.outcome for run in runs]) for _, runs in named):
+        cells = ((row, on, cell) for row, of in whole["table"].items() for on, cell in of.items())
+        table = {f"{name}, {row} on {on}": value for row, on, of in cells for name, value in of.items()}
+        figures.append(whole["figures"] | table)
     rows = [(option, *values) for option, values in _differing([runs[0] for _, runs in named]).items()]
     rows += [(label, *(_cell(of, name) for of in figures)) for name, label in _present(figures).items()]
     rows.append(("seeds", *(str(len(runs)) for _, runs in named)))
