@@ -28,7 +28,9 @@ class PaperOptions(RunOptions):
 
     data: Data = None
     synthetic: Annotated[bool, typer.Option("--synthetic", help="on media of our own instead")] = False
-    checkpoint: Annotated[Path | None, typer.Option(help="begin with own weights, safetensors")] = None
+    checkpoint: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="begin with own weights, safetensors")
+    ] = None
     pretrained: Annotated[bool, typer.Option("--pretrained", help="begin with published ones")] = False
 
     def __post_init__(self) -> None:
@@ -157,9 +159,7 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
 def forgerynet(
     chosen: PaperOptions,
     task: Annotated[str, typer.Option(help="image, spatial, video or temporal")],
-    classes: Annotated[
-        int, typer.Option(help="that are told apart: 2, 3, or 16 (images) and 9 (videos)")
-    ] = 2,
+    classes: Annotated[int, typer.Option(help="2, 3, or 16 of images and 9 of videos")] = 2,
     protocol: Annotated[
         str, typer.Option(help="intra; or cross: trained on one group, tested on each")
     ] = "intra",
@@ -179,7 +179,7 @@ def forgerynet(
     batch: Annotated[int | None, typer.Option(min=2, max=65536, help="items of a training step")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="of the training")] = None,
     rate: Annotated[float | None, typer.Option(min=1e-8, max=1e3, help="highest learning rate")] = None,
-    shuffled: Annotated[bool, typer.Option("--shuffled", help="frames of a clip in any order")] = False,
+    shuffled: Annotated[int, typer.Option(min=0, help="frames change places in every N; 0: in all")] = 1,
     test_on: Annotated[str | None, typer.Option(help="LAYOUT=DIR, another data set to test on")] = None,
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""

@@ -30,12 +30,14 @@ from updater.training.step import Recipe
         ("--task spatial --synthetic --model unet:nosuch", "nosuch is no model that timm knows"),
         ("--task spatial --synthetic --model hrnet", "--model hrnet makes no maps: choose of"),
         ("--task spatial --synthetic --model localizer:psuedo", "choose of localizer, :pseudo and :left-out"),
-        ("--task image --synthetic --shuffled", "--shuffled changes nothing of --task image"),
+        ("--task image --synthetic --shuffled 16", "--shuffled changes nothing of --task image"),
         ("--task image --synthetic --test-on coco=.", "--test-on coco is none here: choose of cddb,"),
         ("--task image --synthetic --test-on cddb=there", "--test-on cddb=there: there is no folder"),
         ("--task image --synthetic --model forensic --pretrained", "--pretrained changes nothing of"),
+        ("--task image --synthetic --model san19_patchwise --pretrained", "has no published weights"),
+        ("--task image --synthetic --input face --crops multi", "--crops changes nothing of --task image"),
         ("--task image --synthetic --model resnet18.nosuch", "timm has no such weights: a1_in1k or"),
-        ("--task video --synthetic --checkpoint absent.safetensors", "absent.safetensors cannot be read"),
+        ("--task video --synthetic --checkpoint absent.safetensors", "absent.safetensors' does not exist"),
         ("--task temporal --synthetic --model bnm", "--model bnm is none here: choose of convolutions"),
         # What a task has where nothing is said is never refused.
         *(
@@ -78,10 +80,8 @@ def test_data_and_its_reals_are_named_or_our_own_clips_are_asked_for(fails_deepe
 def test_a_variant_a_model_and_a_folder_that_are_none_are_one_line(fails_deeperforensics):
     assert "'mix7' is no variant" in fails_deeperforensics("--synthetic", "--train", "std+mix7")
     assert "'level9' is no variant" in fails_deeperforensics("--synthetic", "--test", "level9")
-    assert (
-        "--model gpt looks at no videos: choose of forensic, frames:BACKBONE, c3d,"
-        in fails_deeperforensics("--synthetic", "--model", "gpt")
-    )
+    line = fails_deeperforensics("--synthetic", "--model", "gpt")
+    assert "--model gpt looks at no videos: choose of forensic, frames:BACKBONE, c3d," in line
     assert "here is no folder" in fails_deeperforensics("--data", "here", "--real", "there")
 
 
@@ -99,9 +99,8 @@ def test_recordings_of_the_actors_are_refused_as_reals(fails_deeperforensics, tm
     videos, actors = tmp_path / "data/manipulated_videos/end_to_end", tmp_path / "data/source_videos/M004"
     videos.mkdir(parents=True)
     actors.mkdir(parents=True)
-    assert "recordings of actors, which are no reals" in fails_deeperforensics(
-        "--data", "data", "--real", "data/source_videos"
-    )
+    line = fails_deeperforensics("--data", "data", "--real", "data/source_videos")
+    assert "recordings of actors, which are no reals" in line
 
 
 def test_a_meta_line_of_a_distortion_or_a_level_that_is_none_is_told(fails_deeperforensics, tmp_path):

@@ -8,22 +8,13 @@ directories 1 to 8, and take the names and the kinds that are given here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import JsonValue
 
 from memory.records import REAL
-from updater.benchmark.networks.names import (
-    DECODERS,
-    FORGERYNETS,
-    HRNET,
-    REGRESSION,
-    check_image,
-    check_maps,
-    check_video,
-)
+from updater.benchmark.networks import names
 from updater.benchmark.synthetic import DIRECTORIES
 from updater.data.layouts.entries import Entry
 from updater.data.layouts.forgerynet import APPROACHES, Kind, Medium
@@ -39,9 +30,7 @@ Kinds = Mapping[str, Kind]
 """families in the order of their directories, each with what becomes of the identity"""
 
 KINDS: tuple[Kind, ...] = ("remained", "replaced")
-OWN: dict[str, Kind] = {
-    name: "replaced" if number <= 4 else "remained" for name, number in DIRECTORIES.items()
-}
+OWN: dict[str, Kind] = {name: "replaced" if n <= 4 else "remained" for name, n in DIRECTORIES.items()}
 """our stream's families; the first stand for an identity that is replaced"""
 
 
@@ -54,8 +43,8 @@ def families_of(medium: Medium, *, synthetic: bool) -> Kinds:
 
 def with_own_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries of our own media, which the reader named by the directories that they stand in."""
-    names = {APPROACHES[number].name: name for name, number in DIRECTORIES.items()}
-    return tuple(replace(entry, family=names.get(entry.family, entry.family)) for entry in entries)
+    own = {APPROACHES[number].name: name for name, number in DIRECTORIES.items()}
+    return tuple(replace(entry, family=own.get(entry.family, entry.family)) for entry in entries)
 
 
 def class_of(family: str, kinds: Kinds, classes: int) -> int:
@@ -87,8 +76,6 @@ Protocol = Literal["intra", "cross"]
 
 _OF_CLASSIFIERS = ("classes", "crops")
 _OF_NETWORKS = ("augmentation", "px", "batch", "rate", "pretrained", "checkpoint")
-EACH = "each"
-"""as a group to train on: every family by itself"""
 
 
 class ChoiceError(ValueError):
@@ -118,8 +105,8 @@ class Choices:
     """begin with timm's or torchvision's weights, which are downloaded"""
     checkpoint: str | None = None
     """the file of weights that it begins with: its path, and in a run's record its SHA-256, hexadecimal"""
-    shuffled: bool = False
-    """the frames of each clip in an order by chance, in training and in tests: the paper's table 14"""
+    shuffled: int = 1
+    """so many frames in a row change places, in training and in tests, as in the paper's table 14; 0: all"""
     test_on: str | None = None
     """LAYOUT=DIR: another data set to test on, as in the paper's table 12"""
 
@@ -170,16 +157,16 @@ STRETCHES = ("convolutions", "frames", "bsn", "bmn", "bmn:small", *_OF_FEATURES)
 def check_pictures(model: str) -> None:
     """Raise NetworkError for a model that tells no pictures apart."""
     if model != FORENSIC:
-        check_image(model)
+        names.check_image(model)
 
 
 def check_spatial(model: str) -> None:
     """Raise ChoiceError or NetworkError for a model that makes no maps."""
     name, _, learns = model.partition(":")
-    if name not in (known := (LOCALIZER, *DECODERS, REGRESSION, HRNET)):
+    if name not in (known := (LOCALIZER, *names.DECODERS, names.REGRESSION, names.HRNET)):
         raise ChoiceError(f"--model {model or repr(model)} makes no maps: choose of {', '.join(known)}")
     if name != LOCALIZER:
-        check_maps(model)
+        names.check_maps(model)
     elif learns not in ("", "pseudo", "left-out"):
         raise ChoiceError(f"--model {model} is none: choose of localizer, :pseudo and :left-out")
 
@@ -201,7 +188,9 @@ _SMALL = "highpass:mobilenetv3_small_100"
 TASKS: Mapping[str, ForgeryTask] = {
     "image": ForgeryTask("image", "legacy_xception", _SMALL, check_pictures),
     "spatial": ForgeryTask("image", LOCALIZER, LOCALIZER, check_spatial),
-    "video": ForgeryTask("video", "x3d_m", f"frames:{_SMALL}", partial(check_video, offered=FORGERYNETS)),
+    "video": ForgeryTask(
+        "video", "x3d_m", f"frames:{_SMALL}", lambda model: names.check_video(model, names.FORGERYNETS)
+    ),
     "temporal": ForgeryTask(
         "video", "convolutions", "convolutions", lambda model: _one_of("model", model, STRETCHES)
     ),
@@ -219,6 +208,8 @@ def check_choices(choices: Choices, kinds: Kinds) -> Choices:
         raise ChoiceError("--task spatial has the protocol intra alone; try --model localizer:left-out")
     if choices.model == f"{LOCALIZER}:left-out" and not choices.synthetic:
         raise ChoiceError("--model localizer:left-out knows our own families' kinds alone: use --synthetic")
+    if choices.pretrained and choices.model.rpartition(":")[2] in names.WITHOUT_WEIGHTS:
+        raise ChoiceError(f"--model {choices.model} has no published weights: leave --pretrained out")
     offers = {"input": Input, "augmentation": Augmentation, "crops": Crops, "protocol": Protocol}
     for name, offered in offers.items():
         _one_of(name, getattr(choices, name), get_args(offered))
@@ -256,14 +247,15 @@ def _without_effect(choices: Choices) -> tuple[str, ...]:
         return ("train_on", "shuffled", "test_on", *_OF_CLASSIFIERS, *(_OF_NETWORKS if own else ()))
     if choices.model == FORENSIC:
         return ("shuffled", "crops", "input", "steps", *_OF_NETWORKS)
-    return ("shuffled",) if choices.task == "image" else ()
+    idle = ("shuffled", "crops") if choices.input == "face" else ("shuffled",)
+    return idle if choices.task == "image" else ()
 
 
 def groups_named(text: str | None, kinds: Kinds) -> tuple[str, ...]:
     """Return the groups of an option: NAME,NAME,… or "each" for every family."""
     if text is None:
         return ()
-    return tuple(kinds) if text == EACH else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    return tuple(kinds) if text == "each" else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def _one_of(name: str, value: object, offered: Sequence[object]) -> None:

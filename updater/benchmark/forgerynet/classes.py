@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,16 +19,7 @@ from detector.model.backbone import architecture_of
 from ingest.records import CropPlan
 from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
-from updater.benchmark.forgerynet.choices import (
-    FORENSIC,
-    KINDS,
-    Choices,
-    Input,
-    Job,
-    class_names,
-    class_of,
-    in_group,
-)
+from updater.benchmark.forgerynet.choices import FORENSIC, Choices, Job, class_names, class_of, in_group
 from updater.benchmark.forgerynet.measures import absent, image_figures
 from updater.benchmark.forgerynet.sights import Sample, look_at
 from updater.benchmark.forgerynet.training import (
@@ -85,18 +75,13 @@ class Classifier:
         targets: the class of each file, 0 for real, int64 [n]. Raises LayoutError without reals or forgeries.
         """
         if len(np.unique(targets > 0)) < 2:
-            raise LayoutError(
-                "training needs reals and forgeries, and one of them is missing: look at the lists"
-            )
+            raise LayoutError("training needs reals and forgeries that can be decoded, and has not both")
 
         def load(row: int, rng: np.random.Generator) -> Example:
             return self.training_view(sights[row], rng), np.array(targets[row])
 
         chances = item_weights(np.unique(targets, return_inverse=True)[1], 1.0)
-        facts = [
-            (str(sight.entry.path), sight.box, int(target))
-            for sight, target in zip(sights, targets, strict=True)
-        ]
+        facts = [(str(s.entry.path), s.box, int(y)) for s, y in zip(sights, targets, strict=True)]
         identity = sha256(repr((facts, self.choices.as_record())).encode()).hexdigest()
         job = TrainingJob(self.make, load, chances, identity, self.recipe, cross_entropy)
         return train(job, seed=seed, device=device, checkpoint=checkpoint, progress=progress)
@@ -166,15 +151,16 @@ def measure(job: Job) -> Outcome:
     choices, kinds, tally = job.choices, job.kinds, Tally()
     names = class_names(kinds, choices.classes)
     pictures = choices.task == "image"
-    kind: Input | Literal["video"] = choices.input if pictures else "video"
     own = choices.model == FORENSIC
     classifier = (of_pictures if pictures else of_videos)(choices, len(names), job.device, job.weights)
     seen = {}
     for part, entries in (("train", job.train), ("test", job.test)):
         progress = partial(job.progress, f"look at {part}")
-        seen[part] = look_at(entries, kind, job.cache, tally, progress)
+        seen[part] = look_at(entries, choices.input if pictures else "video", job.cache, tally, progress)
         if len({sample.entry.label for sample in seen[part]}) < 2:
             raise LayoutError(f"{part} needs reals and forgeries that can be decoded, and has not both")
+    if own:  # it sees each video as a whole
+        seen["test"] = [sample for sample in seen["test"] if not sample.frame]
     y, there = _classes(job, seen["test"]), {sample.entry.family for sample in seen["test"]}
 
     def train_and_ask(samples: Sequence[Sample], name: str) -> tuple[nn.Module, NDArray[np.float64]]:
@@ -199,8 +185,9 @@ def measure(job: Job) -> Outcome:
         return values(image_figures(p[of_it], y[of_it]), sum(of_it))
 
     if choices.protocol == "cross":
-        groups, table = choices.train_on or KINDS, Table()
-        tested = KINDS if set(groups) <= set(KINDS) else tuple(kinds)
+        both = tuple(dict.fromkeys(kinds.values()))  # replaced comes first, as in the paper's tables 4 and 8
+        groups, table = choices.train_on or both, Table()
+        tested = both if set(groups) <= {*both} else tuple(kinds)
         tested = tuple(of for of in tested if any(in_group(family, kinds, of) for family in there))
         for group in groups:
             _, p = train_and_ask([sample for sample in seen["train"] if _is_of(sample, job, group)], group)
@@ -211,13 +198,15 @@ def measure(job: Job) -> Outcome:
     if choices.train_on:
         train_on = [sample for sample in train_on if _is_of(sample, job, choices.train_on[0])]
     network, p = train_and_ask(train_on, "all")
+    for number in (lacking := absent(p, y)):
+        tally.add("classes have no file in the test, and means over classes lack them", names[number])
     families = (*kinds, *sorted(there - {*kinds, REAL}))
     return Outcome(
         figures=values(image_figures(p, y), len(y)),
         families={name: figures(p, name) for name in families if name in there},
         about={
             "parameters": sum(parameter.numel() for parameter in network.parameters()),
-            "absent": [names[number] for number in absent(p, y)],
+            "absent": [names[number] for number in lacking],
             "trained_on": len(train_on),
             "tested_on": len(y),
             "recipe": None if own else asdict(classifier.recipe) | {"falls": list(classifier.recipe.falls)},
@@ -249,7 +238,7 @@ def _discriminants(
     step = Step(parts[0], families, architecture, device=job.device, progress=job.progress)
     network = discriminant.learn(step).network
     logits = output_of(network, parts[1], job.device, "test", job.progress).logits
-    p = np.zeros((len(test_on), len(class_names(job.kinds, job.choices.classes))))
+    p = np.zeros((len(test_on), job.choices.classes))
     for family, column in zip(families, logits.double().softmax(1).T.numpy(), strict=True):
         p[:, class_of(family, job.kinds, job.choices.classes)] += column
     return network, p

@@ -79,7 +79,7 @@ def _train_graph(
 
 
 def _map(graph: LocalizerGraph, item: MapItem) -> tuple[Map, Map]:
-    pixels = item.pixels()
+    pixels = item.sight.pixels()
     height, width = pixels.shape[:2]
     corners, part = covering(width, height, CROP_PX)
     crops = torch.from_numpy(cut(pixels, corners, CROP_PX))
@@ -98,7 +98,7 @@ def _mask_crops(pictures: Sequence[MapItem]) -> MaskedCrops:
 
     def crops() -> Iterator[np.ndarray]:
         for picture in pictures:
-            pixels = picture.pixels()
+            pixels = picture.sight.pixels()
             height, width = pixels.shape[:2]
             corners, _ = covering(width, height, CROP_PX)
             mask = picture.mask(height, width)

@@ -91,7 +91,7 @@ def loss(output: Tensor, targets: Tensor) -> Tensor:
 
 def _training_crop(item: MapItem, choices: Choices, px: int, rng: np.random.Generator) -> tuple[Picture, Map]:
     """Return uint8 RGB [px, px, 3] and its map, float32 [px, px] in 0..1."""
-    pixels = item.pixels()
+    pixels = item.sight.pixels()
     mask = np.rint(255 * item.mask(*pixels.shape[:2])).astype(np.uint8)
     frames, maps = distort_with_maps(rng, pixels[None], mask[None], perturbation(rng, choices.augmentation))
     both = np.concatenate([frames, maps[..., None].repeat(3, 3)])
@@ -104,7 +104,7 @@ def _map(network: nn.Module, item: MapItem, job: Job, px: int) -> tuple[Map, Map
 
     Of the input face at the network's size; of native at the picture's own, where crops overlap their mean.
     """
-    pixels = item.pixels()
+    pixels = item.sight.pixels()
     if job.choices.input == "face":
         truth = np.rint(255 * item.mask(*pixels.shape[:2])).astype(np.uint8)
         (answer,) = _predict_map(network, resize(pixels, px, px)[None], job)

@@ -7,10 +7,11 @@ of its last change.
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -25,8 +26,9 @@ from ingest.sandbox.extract import find_faces
 from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import Input
 from updater.data.layouts.entries import Entry, SegmentsError, with_frames
+from updater.data.layouts.forgerynet import VIDEO_SUFFIXES
 from updater.data.layouts.listed import Tally
-from updater.distortions.clip import Clip, ClipError
+from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import read_still
 from updater.filters import Picture
@@ -37,7 +39,9 @@ MARGIN = 1.3
 """a face's box is enlarged by this about its middle"""
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
 """of pictures and of maps, by Pillow's names; ForgeryNet's own are the first two"""
-_FORMAT = "1"
+_FORMAT = "2"
+_STRIDE = 30
+"""from one frame of a video to the next, where a network sees pictures: the paper's table 12"""
 _AT_A_TIME = 256
 
 MAX_PIXELS = IngestSettings().max_pixels
@@ -51,6 +55,12 @@ class Sample:
     box: Box | None = None
     frames: int = 1
     """of a video"""
+    frame: int = 0
+    """the number of the frame that stands for a video where a network sees pictures"""
+
+    def pixels(self) -> Picture:
+        """Return the part that is looked at, uint8 RGB [H, W, 3]. Raises what decoding it raises."""
+        return cut_to(self.box, next(islice(_pictures(self.entry.path), self.frame, None)))
 
 
 def look_at(
@@ -62,8 +72,8 @@ def look_at(
 ) -> list[Sample]:
     """Return the entries that can be decoded, of videos with their frames. native looks at all of a picture.
 
-    Others are counted, and videos of which the list tells of frames that they do not have. Raises OSError
-    where the cache cannot be written.
+    A video that is looked at as pictures gives every 30th frame. Others are counted, and videos of which the
+    list tells of frames that they do not have. Raises OSError where the cache cannot be written.
     """
     samples = []
     for entry, facts in zip(
@@ -72,7 +82,9 @@ def look_at(
         if isinstance(facts, str):
             tally.add("files cannot be decoded and are left out", f"{entry.path}: {facts}")
         elif kind != "video":
-            samples.append(Sample(entry, (facts[0], facts[1], facts[2], facts[3]) if facts else None))
+            # Of every frame that is looked at four numbers; without a width all of it is.
+            for number, box in enumerate(zip(*(facts[at::4] for at in range(4)), strict=True)):
+                samples.append(Sample(entry, box if box[2] else None, frame=number * _STRIDE))
         else:
             try:
                 samples.append(Sample(with_frames(entry, facts[0]), frames=facts[0]))
@@ -125,9 +137,7 @@ def _facts(
         if is_first():
             have = dict(database.execute(known))
             wanted = [(entry, key) for entry, key in zip(entries, keys, strict=True) if key not in have]
-            looks = in_turn(
-                pool, lambda pair: (pair[1], json.dumps(_look(pair[0], kind))), wanted, _AT_A_TIME
-            )
+            looks = in_turn(pool, lambda of: (of[1], json.dumps(_look(of[0], kind))), wanted, _AT_A_TIME)
             for done, row in enumerate(looks, 1):
                 with nullcontext() if done % _AT_A_TIME and done < len(wanted) else database:
                     database.execute("INSERT OR REPLACE INTO sights VALUES (?, ?)", row)
@@ -138,16 +148,19 @@ def _facts(
 
 
 def _look(entry: Entry, kind: str) -> list[int] | str:
-    """Return a video's number of frames, the box to look at, empty for all of a picture, or the problem."""
+    """Return a video's number of frames, the boxes to look at, zeros for all of a picture, or the problem."""
     try:
         if kind == "video" and not entry.pictures:
             return [sum(1 for _ in Clip(entry.path, MAX_PIXELS).frames())]
         if kind == "video":
             sizes = {picture_of(path).shape for path in entry.pictures}
             return [len(entry.pictures)] if len(sizes) == 1 else f"its pictures have {len(sizes)} sizes"
-        picture = picture_of(entry.path)
-        faces = find_faces(picture, 1) if kind == "face" else ()
-        return [*map(int, square_about(faces[0], picture.shape[1], picture.shape[0]))] if len(faces) else []
+        boxes: list[int] = []
+        for picture in islice(_pictures(entry.path), 0, None, _STRIDE):
+            faces = find_faces(picture, 1) if kind == "face" else ()
+            square = square_about(faces[0], picture.shape[1], picture.shape[0]) if len(faces) else 4 * (0,)
+            boxes += map(int, square)
+        return boxes
     except (ClipError, DistortionError) as error:
         return str(error).removeprefix(f"{entry.path}").strip(": ")
     except OSError as error:
@@ -162,6 +175,12 @@ def _key(path: Path) -> str:
     return f"{_FORMAT} {status.st_size} {status.st_mtime_ns} {path.resolve()}"
 
 
+def _pictures(path: Path) -> Iterator[Picture]:
+    """Yield a picture, or the frames of a video."""
+    video = path.suffix.lower() in VIDEO_SUFFIXES
+    yield from map(to_rgb, Clip(path, MAX_PIXELS).frames()) if video else (picture_of(path),)
+
+
 Map = NDArray[np.float32]
 
 
@@ -171,10 +190,6 @@ class MapItem:
 
     sight: Sample
     truth: Path | None
-
-    def pixels(self) -> Picture:
-        """Return the part that is looked at, uint8 RGB [H, W, 3]."""
-        return cut_to(self.sight.box, picture_of(self.sight.entry.path))
 
     def mask(self, height: int, width: int) -> Map:
         """Return how much of each of its pixels is forged, float32 [height, width] in 0..1."""

@@ -45,11 +45,9 @@ def measure(job: Job) -> Outcome:
         parts = [map_networks.measure(job, items["train"], items["test"])]
     families = [item.sight.entry.family for item in items["test"]]
     # A picture of each family, and a real one.
-    places = {
-        families[n]: (part, at, n) for part in parts[::-1] for at, n in reversed([*enumerate(part.pictures)])
-    }
+    places = {families[n]: (p, at, n) for p in parts[::-1] for at, n in [*enumerate(p.pictures)][::-1]}
     beside = [
-        MapBeside(name, items["test"][number].pixels(), part.true[at], part.predicted[at])
+        MapBeside(name, items["test"][number].sight.pixels(), part.true[at], part.predicted[at])
         for name, (part, at, number) in sorted(places.items())
     ]
     drawing = Drawing(svg=maps_beside_truths(beside), caption=_CAPTION)

@@ -254,9 +254,7 @@ def _predict_segments(
 ) -> list[PredictedVideo]:
     clips = [video.clip for video in train_on]
     localize = method(clips, job.seed, lambda *at: job.progress(f"training on {name}", *at))
-    return [
-        PredictedVideo(video.entry.family, video.clip, localize(video.clip.features)) for video in test_on
-    ]
+    return [PredictedVideo(v.entry.family, v.clip, localize(v.clip.features)) for v in test_on]
 
 
 def frame_features(
@@ -297,7 +295,5 @@ def _most_restless(pictures: list[Picture], features: SeenFrames) -> Corner:
     looked = pictures[:: -(-len(pictures) // _LOOKS)]
     height, width = looked[0].shape[:2]
     corners = grid(width, height, CROP_PX, _PLACES)
-    rows = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[
-        :, :FORENSIC_WIDTH
-    ]
+    rows = features(np.concatenate([cut(frame, corners, CROP_PX) for frame in looked]))[:, :FORENSIC_WIDTH]
     return corners[most_restless(rows.reshape(len(looked), len(corners), -1))]

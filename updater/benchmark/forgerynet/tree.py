@@ -45,6 +45,9 @@ def read_tree(choices: Choices, root: Path, other: Sequence[Entry] = ()) -> Forg
     train, val, test = (tuple(e for e in entries if e.split == of) for of in ("train", "val", "test"))
     sets = train, val if test else (), tuple(other) or test or val
     kinds = families_of(medium, synthetic=choices.synthetic)
+    for group in choices.train_on or (kinds.values() if choices.protocol == "cross" else ()):
+        if not any(group in (entry.family, kinds.get(entry.family)) for entry in train):
+            raise LayoutError(f"train has no forgery of {group}: leave it out of --train-on")
     check_sets(train, sets[2], lambda entry: class_of(entry.family, kinds, choices.classes))
     digest = digest_of(entries, root) + (digest_of(other, root) if other else "")
     return ForgeryTree(f"{name}-{medium}", digest, *sets, kinds, listing.notes)

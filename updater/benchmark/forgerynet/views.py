@@ -33,8 +33,7 @@ def training_crop(sight: Sample, choices: Choices, px: int, rng: np.random.Gener
 
     Of the input native nothing is scaled; a picture that is smaller is mirrored beyond its edges.
     """
-    picture = cut_to(sight.box, picture_of(sight.entry.path))
-    frames = distort(rng, picture[None], perturbation(rng, choices.augmentation))
+    frames = distort(rng, sight.pixels()[None], perturbation(rng, choices.augmentation))
     return np.asarray(scaled_and_cut(frames, choices.input, px, rng)[0])
 
 
@@ -54,8 +53,7 @@ def test_crops(sight: Sample, choices: Choices, px: int) -> Picture:
 
     Of the input face, all that is looked at, scaled; of native the middle, or what covers the picture.
     """
-    picture = cut_to(sight.box, picture_of(sight.entry.path))
-    return _fit(picture[None], choices.input, px, _COVERING if choices.crops == "multi" else 1)
+    return _fit(sight.pixels()[None], choices.input, px, _COVERING if choices.crops == "multi" else 1)
 
 
 def _fit(frames: Picture, kind: Input, px: int, most: int = 1) -> Picture:
@@ -81,8 +79,7 @@ def training_clip(
 ) -> Picture:
     """Return uint8 RGB [T, px, px, 3]: a clip from anywhere, perturbed, scaled, cut and mirrored."""
     numbers = in_segments(sight.frames, recipe, rng) if segments else by_chance(sight.frames, recipe, rng)
-    if choices.shuffled:
-        numbers = rng.permutation(numbers)
+    numbers = shuffle(numbers, sight.frames, choices.shuffled, rng)
     frames = _looked_at(frames_of(sight.entry, numbers), choices.input)
     frames = distort(rng, frames, perturbation(rng, choices.augmentation))
     return scaled_and_cut(frames, choices.input, recipe.px, rng)
@@ -96,8 +93,8 @@ def test_clips(sight: Sample, choices: Choices, recipe: NetworkRecipe, segments:
         clips = covering(sight.frames, recipe)
     else:
         clips = [middle(sight.frames, recipe)]
-    if choices.shuffled:
-        clips = [generator_of(0, sight.entry.path.name).permutation(numbers) for numbers in clips]
+    seed = sight.entry.path.name
+    clips = [shuffle(clip, sight.frames, choices.shuffled, generator_of(0, seed)) for clip in clips]
     every = np.unique(np.concatenate(clips))
     decoded = dict(zip(every.tolist(), frames_of(sight.entry, every), strict=True))
     pixels = []
@@ -113,6 +110,11 @@ def clips_along(entry: Entry, extent: Extent, choices: Choices, recipe: NetworkR
     frames = _fit(frames, choices.input, recipe.px)
     for start in range(0, max(1, len(frames) - recipe.frames + 1), STEP):
         yield frames[(start + np.arange(recipe.frames)) % len(frames)]
+
+
+def shuffle(numbers: Numbers, frames: int, every: int, rng: np.random.Generator) -> Numbers:
+    """Return the frames at these places of a video whose frames change places in every so many; 0: in all."""
+    return np.argsort(np.arange(frames) // (every or frames) + rng.random(frames))[numbers]
 
 
 def by_chance(frames: int, recipe: NetworkRecipe, rng: np.random.Generator) -> Numbers:
@@ -135,9 +137,8 @@ def covering(frames: int, recipe: NetworkRecipe) -> list[Numbers]:
 def in_segments(frames: int, recipe: NetworkRecipe, rng: np.random.Generator | None = None) -> Numbers:
     """Return a frame of each of equal segments: any by chance, or without a generator its middle."""
     share = rng.random(recipe.frames) if rng is not None else np.full(recipe.frames, 0.5)
-    return np.minimum(
-        ((np.arange(recipe.frames) + share) * frames / recipe.frames).astype(np.int64), frames - 1
-    )
+    places = (np.arange(recipe.frames) + share) * frames / recipe.frames
+    return np.minimum(places.astype(np.int64), frames - 1)
 
 
 def frames_of(entry: Entry, numbers: Numbers) -> Picture:

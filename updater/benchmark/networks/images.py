@@ -81,9 +81,7 @@ def make_features(
     front, _, model = name.rpartition(":")
     if front:
         if front != HIGHPASS:
-            raise NetworkError(
-                f"--model {name}: {front} is none here: choose of {HIGHPASS}:BACKBONE, BACKBONE"
-            )
+            raise NetworkError(f"--model {name}: {front} is none: choose of {HIGHPASS}:BACKBONE, BACKBONE")
         features, width = make_features(model, CHANNELS, px, weights, pretrained=pretrained)
         return nn.Sequential(HighPass(), features), width
     backbone, width = make_backbone(name, channels, px)
@@ -102,9 +100,7 @@ def make_levels(name: str, px: int, weights: Path | None = None, *, pretrained: 
 
     check_name(name)
     try:
-        levels: nn.Module = timm.create_model(
-            name, pretrained=False, features_only=True, **size_option(name, px)
-        )
+        levels: nn.Module = timm.create_model(name, features_only=True, **size_option(name, px))
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())[:120]
         raise NetworkError(f"{name} gives no maps of features ({why}): name another model") from error

@@ -16,6 +16,7 @@ OF_FRAMES = ("frames", "tsn", "lstm")
 """on any model of timm's: NAME:BACKBONE, or NAME:highpass:BACKBONE"""
 TORCHVISION = ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s")
 FORGERYNETS = ("x3d_m", "slowfast_r50", "slow_r50", "tsm_r50", *TORCHVISION, "frames")
+WITHOUT_WEIGHTS = ("san19_patchwise", "bn_inception", "resnet32_cifar")
 DEEPERFORENSICS = ("c3d", "i3d", "lstm", "tsn")
 """of its paper, beside Xception on frames"""
 

@@ -152,9 +152,7 @@ def fetch_weights(name: str) -> Weights:
     from torchvision.models import get_model_weights  # it takes seconds, and most networks do not need it
 
     if name == "c3d":
-        raise NetworkError(
-            "c3d has no published weights that are kept: begin with --checkpoint, or at random"
-        )
+        raise NetworkError("c3d has no published weights that are kept: begin with --checkpoint")
     try:
         if name in _PYTORCHVIDEO:
             url = _KINETICS.format(_PYTORCHVIDEO[name])

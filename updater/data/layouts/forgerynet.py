@@ -145,7 +145,7 @@ def _check(stretches: Sequence[tuple[int, int, bool]]) -> tuple[tuple[Extent, ..
 _PARTS: dict[str, Split] = {"Training": "train", "Validation": "val", "Test": "test"}
 _MAPS = "spatial_localize"
 _MAP_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
-_VIDEO_SUFFIXES = (".mp4", ".avi", ".mkv", ".mov", ".webm")
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mkv", ".mov", ".webm")
 
 
 def load_both(folder: Path) -> Listing:
@@ -252,7 +252,7 @@ class _Places:
             for place in places:
                 for number in sorted(numbers):
                     for path in sorted((place / first / str(number)).rglob("*")):
-                        if path.suffix.lower() in _VIDEO_SUFFIXES and path.is_file():
+                        if path.suffix.lower() in VIDEO_SUFFIXES and path.is_file():
                             listed = path.relative_to(place).as_posix()
                             inside = path.relative_to(place / first).as_posix()
                             yield Row(listed, number, inside, contradicted=False), path

@@ -13,12 +13,13 @@ from sklearn import metrics
 
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.measures import absent, cell_figures, image_figures, map_figures
-from updater.benchmark.forgerynet.sights import Sample
+from updater.benchmark.forgerynet.sights import Sample, look_at
 from updater.benchmark.forgerynet.training import PAPER, SMALL
 from updater.benchmark.forgerynet.views import by_chance, covering, in_segments, middle, training_clip
 from updater.benchmark.forgerynet.views import test_clips as clips_of
 from updater.data.layouts.entries import Entry
 from updater.data.layouts.forgerynet import classes_of
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip_writing import to_h264
 
 
@@ -211,15 +212,25 @@ def test_clips_lie_in_the_video_and_cover_it(frames, seed):
         assert all(later[0] - earlier[0] <= 61 for earlier, later in itertools.pairwise(covered))
 
 
-def test_shuffled_frames_of_a_clip_are_its_own_in_another_order(tmp_path):
+@pytest.mark.parametrize("every", [1, 4, 0])
+def test_frames_change_places_within_every_so_many_or_all(every, tmp_path):
     for number, path in enumerate(pictures := tuple(tmp_path / f"{number}.png" for number in range(16))):
         Image.new("RGB", (32, 32), (number, number, number)).save(path)
     sample = Sample(Entry(tmp_path, 1, "made up", "group", "train", pictures=pictures), frames=16)
-    choices = replace(Choices.usual("video", "x3d_m", synthetic=True), shuffled=True)
-    args = sample, choices, replace(SMALL["video"], px=32, frames=16, stride=1), False
-    for clip in (clips_of(*args)[0], training_clip(*args, np.random.default_rng(0))):
-        assert sorted(order := clip[:, 0, 0, 0].tolist()) == list(range(16)) != order
+    rng, usual = np.random.default_rng(0), Choices.usual("video", "x3d_m", synthetic=True)
+    args = sample, replace(usual, shuffled=every), replace(SMALL["video"], px=32, frames=16, stride=1), False
+    for order in (view[:, 0, 0, 0].tolist() for view in (clips_of(*args)[0], training_clip(*args, rng))):
+        assert sorted(order) == list(range(16))
+        far = max(abs(number - place) for place, number in enumerate(order))
+        assert far == 0 if every == 1 else 0 < far < 4 if every else far > 3
     assert (clips_of(*args) == clips_of(*args)).all()
+
+
+def test_of_a_video_every_thirtieth_frame_is_a_picture(tmp_path):
+    levels = np.broadcast_to(7 * np.arange(35, dtype=np.uint8)[:, None, None, None], (35, 32, 32, 3))
+    (path := tmp_path / "a.mp4").write_bytes(to_h264(levels.copy(), 12, "mp4"))
+    samples = look_at([Entry(path, 1, "made up", "group", "test")], "native", tmp_path, Tally(), max)
+    assert [round(sample.pixels().mean() / 7) for sample in samples] == [0, 30]
 
 
 def test_segments_give_a_frame_each():

@@ -159,9 +159,8 @@ def test_a_network_finds_what_is_forged(tmp_path, input):  # the option's name
 @pytest.mark.parametrize("augmentation", ["weak", "enhanced"])
 def test_the_map_moves_with_its_picture(tmp_path, augmentation):
     job = job_of(tmp_path, replace(OF_NETWORKS, augmentation=augmentation))
-    load = train_map_network(
-        job, [MapItem(Sample(one), one.masks[0] if one.masks else None) for one in job.train]
-    ).load
+    items = [MapItem(Sample(e), e.masks[0] if e.masks else None) for e in job.train]
+    load = train_map_network(job, items).load
     apart = []
     for number in range(8):
         shown, target = load(1, np.random.default_rng(number))

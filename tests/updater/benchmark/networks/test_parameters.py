@@ -231,9 +231,8 @@ def trained(name, checkpoint, progress):
 
     loss = map_loss if frames < 0 else training.cross_entropy
     job = training.TrainingJob(make, load, np.full(2, 0.5), name, recipe, loss)
-    return training.train(
-        job, seed=0, device=torch.device("cpu"), checkpoint=checkpoint, progress=progress
-    ).state_dict()
+    device = torch.device("cpu")
+    return training.train(job, seed=0, device=device, checkpoint=checkpoint, progress=progress).state_dict()
 
 
 @pytest.mark.slow
