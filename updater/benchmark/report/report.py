@@ -126,8 +126,9 @@ def _pictures(runs: Runs, scores: Scores, beside: Mapping[str, Runs]) -> Iterato
         (whole["table"], "tested on", "trained on", "by what was trained on (rows) and tested on (columns)."),
         (by_level, "level", "", f"by distortion and level, trained on {trained}, one distortion at a time."),
     ):
-        for name in ("auc", "acc") if table else ():
-            yield plots.figure_map(table, name, across, down), f"{name} {caption}"
+        for name in ("auc", "acc"):
+            if any(name in of for row in table.values() for of in row.values()):
+                yield plots.figure_map(table, name, across, down), f"{name} {caption}"
 
 
 def _page_values(runs: Sequence[Run]) -> dict[str, Any]:
