@@ -17,12 +17,12 @@ PACKAGES = {
     "detector": (5182, 53),
     "memory": (5313, 60),
     "updater": (9141, 105),
-    "updater/benchmark": (7528, 87),
+    "updater/benchmark": (7527, 87),
     "deploy": (14316, 158),
     "helm": (834, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-CODE_LINES, FILES = 46_066, 508
+CODE_LINES, FILES = 46_065, 508
 """Of all packages. One's number rises only where those of others fall by more in the same change."""
 TEST_LINES = 67_980
 SIMULATION_LINES = 1679
