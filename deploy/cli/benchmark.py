@@ -179,7 +179,7 @@ def forgerynet(
     batch: Annotated[int | None, typer.Option(min=2, max=65536, help="items of a training step")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="of the training")] = None,
     rate: Annotated[float | None, typer.Option(min=1e-8, max=1e3, help="highest learning rate")] = None,
-    shuffled: Annotated[int, typer.Option(min=0, help="shuffle frames in blocks of N; 0: a whole clip")] = 1,
+    shuffled: Annotated[int, typer.Option(min=0, help="shuffle a video in blocks of N frames; 0: all")] = 1,
     test_on: Annotated[str | None, typer.Option(help="LAYOUT=DIR, another data set to test on")] = None,
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""

@@ -14,12 +14,7 @@ from scipy.ndimage import gaussian_filter
 
 from ingest.records import CropPlan
 from updater.benchmark.continual.presets import BLUR_JPEG
-from updater.benchmark.data.crops import (
-    ChangedMediaError,
-    CropReader,
-    MediaFile,
-    stored_features,
-)
+from updater.benchmark.data.crops import ChangedMediaError, CropReader, MediaFile, stored_features
 from updater.benchmark.data.folders import load_folders
 from updater.benchmark.data.forgery_sets import load_cddb, load_families, sequence_of
 from updater.benchmark.data.tasks import PARTS, Stream, Task, media_digest

@@ -43,7 +43,7 @@ _MOST_MEDIA = 256
 _ENDS_ONE_IN = 256
 _MOST_PENDING = 64
 _HEAD = 4096  # bytes by which files of one size are compared first
-_FIRST_FRAME, _TILE_PX = MediaPlan(crops=CropPlan(patches=1, face_patches=0, frames=1), frames=(0,)), 1024
+_FIRST_FRAME = MediaPlan(crops=CropPlan(patches=1, face_patches=0, frames=1), frames=(0,))
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class CropReader(ExitStack):
         ((digest, first),) = self.decode(iter([media]), plan=_FIRST_FRAME)
         if first.kind == "video":
             raise UnreadableMediaError(f"{path} is a video or an animation: give pictures")
-        width, height, px = first.width, first.height, min(max(first.width, first.height), _TILE_PX)
+        width, height, px = first.width, first.height, min(max(first.width, first.height), 1024)
         tops, lefts = ([*range(0, side - px, px), max(side - px, 0)] for side in (height, width))
         places = tuple(Place(0, x, y) for y, x in product(tops, lefts))
         ((_, tiles),) = self.decode(iter([media]), plan=PlacesPlan(crop_px=px, places=places))

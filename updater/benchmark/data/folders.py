@@ -120,7 +120,7 @@ def _imglists(folder: Path, wanted: str) -> tuple[dict[str, dict[str, list[Media
         if name != own:
             files = [replace(file, family=name) for _, file in _in_list(folder, path)]
             sets.append((name, "near" if name in _NEAR else "far", files))
-    if not all(files for _, _, files in sets or [("", None, [])]):
+    if not sets or not all(files for _, _, files in sets):
         raise LayoutError(f"{chosen[0]} lists no outlier set, or an empty one: it needs test_NAME.txt")
     return by_class, sets
 

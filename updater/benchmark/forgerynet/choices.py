@@ -106,7 +106,7 @@ class Choices:
     checkpoint: str | None = None
     """the file of weights that it begins with: its path, and in a run's record its SHA-256, hexadecimal"""
     shuffled: int = 1
-    """so many frames in a row change places, in training and in tests, as in the paper's table 14; 0: all"""
+    """a video is shuffled in blocks of so many frames: the paper's table 14; 1: it is not; 0: as a whole"""
     test_on: str | None = None
     """LAYOUT=DIR: another data set to test on, as in the paper's table 12"""
 

@@ -113,7 +113,7 @@ def clips_along(entry: Entry, extent: Extent, choices: Choices, recipe: NetworkR
 
 
 def shuffle(numbers: Numbers, frames: int, every: int, rng: np.random.Generator) -> Numbers:
-    """Return the frames at these places of a video whose frames change places in every so many; 0: in all."""
+    """Return the frames at these places of a video that is shuffled in blocks of `every`; 0: as a whole."""
     return np.argsort(np.arange(frames) // (every or frames) + rng.random(frames))[numbers]
 
 
